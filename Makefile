@@ -1,0 +1,45 @@
+# Two commands set everything up on a fresh machine: make demo, make test.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.10 || command -v python3.9 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+RUN_DIR ?= runs/demo
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: demo test test-slow lint format bench bench-peers clean
+
+$(STAMP): setup.py pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/python -m experiments.demo --run_dir=$(RUN_DIR)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.run
+
+# The peers (Opacus, foolbox, PyTorch) live in an environment of their own.
+bench-peers:
+	$(PYTHON) -m venv $(VENV)-peers
+	$(VENV)-peers/bin/python -m pip install --quiet torch==2.13.0
+	$(VENV)-peers/bin/python -m pip install --quiet opacus==1.6.0 foolbox==3.3.4
+
+clean:
+	rm -rf $(VENV) $(VENV)-peers runs build *.egg-info

@@ -1,0 +1,91 @@
+"""Watches the layers of a network while a loss is computed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_privrob.gradients import rules
+
+
+def layers_with_weights(
+  network: tf.keras.layers.Layer,
+) -> list[tf.keras.layers.Layer]:
+  """The layers to watch: together they own every weight, each weight once.
+
+  Usually these are the innermost layers. A layer that has weights of its own
+  besides those of layers inside it is watched as a whole, and so is a
+  recurrent layer, whose cell runs inside a loop.
+  """
+  found, inside = [], set()
+  for layer in [network, *network.submodules]:
+    if (
+      isinstance(layer, tf.keras.layers.Layer)
+      and id(layer) not in inside
+      and (isinstance(layer, tf.keras.layers.RNN) or _owns_weights(layer))
+      and layer.trainable_weights
+    ):
+      found.append(layer)
+      inside.update(id(part) for part in layer.submodules)
+  return [layer for layer in found if id(layer) not in inside]
+
+
+def _owns_weights(layer: tf.keras.layers.Layer) -> bool:
+  nested = {
+    weight.ref()
+    for part in layer.submodules
+    if isinstance(part, tf.keras.layers.Layer)
+    for weight in part.trainable_weights
+  }
+  return any(w.ref() not in nested for w in layer.trainable_weights)
+
+
+@contextlib.contextmanager
+def record(
+  layers: Sequence[tf.keras.layers.Layer], tape: tf.GradientTape
+) -> Iterator[list[rules.Call]]:
+  """Collects every call of `layers`, with its output watched by `tape`.
+
+  The instance's `call` is shadowed for the time of the block. Where a rule
+  wants the gradient before the activation, the layer runs without it and the
+  activation is applied afterwards, which gives the same output. Calls inside
+  a graph loop (an attack being crafted) are left alone.
+  """
+  calls: list[rules.Call] = []
+  eager = tf.executing_eagerly()
+  home = None if eager else tf.compat.v1.get_default_graph()
+
+  def shadow(layer):
+    original = layer.call
+    split = rules.pre_activation(layer)
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*args, **kwargs):
+      if not split:
+        output = original(*args, **kwargs)
+      else:
+        activation, layer.activation = layer.activation, None
+        try:
+          output = original(*args, **kwargs)
+        finally:
+          layer.activation = activation
+      if getattr(output, "graph", None) is home:
+        tape.watch(output)
+        calls.append(rules.Call(layer, args, kwargs, output, original))
+      if split and layer.activation is not None:
+        return layer.activation(output)
+      return output
+
+    return call
+
+  try:
+    for layer in layers:
+      # Around Keras' attribute tracking: nothing of this stays on the layer.
+      object.__setattr__(layer, "call", shadow(layer))
+    yield calls
+  finally:
+    for layer in layers:
+      vars(layer).pop("call", None)
