@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.10 || command -v p
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-RUN_DIR ?= runs/demo
+DEMO := runs/demo
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
@@ -16,7 +16,10 @@ $(STAMP): setup.py pyproject.toml
 	touch $@
 
 demo: $(STAMP)
-	$(BIN)/python -m experiments.demo --run_dir=$(RUN_DIR)
+	rm -rf $(DEMO)
+	$(BIN)/python -m experiments.train --dataset=mnist_5k --preset=mnist_5k --run_dir=$(DEMO)
+	$(BIN)/python -m experiments.evaluate --run_dir=$(DEMO) --num_certified=100
+	$(BIN)/python -m experiments.report --run_dir=$(DEMO)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

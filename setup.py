@@ -12,11 +12,13 @@ _VERSION = re.search(
 ).group(1)
 
 # TF Privacy 0.9.0 declares tensorflow~=2.4 but cannot be imported from 2.16
-# on, and tfds needs tensorflow-metadata<1.17 next to TF 2.15's protobuf.
+# on; tfds needs tensorflow-metadata<1.17 next to TF 2.15's protobuf, and
+# imports importlib_resources for downloads without declaring it.
 _INSTALL = [
   "absl-py",
   "cleverhans==4.0.0",
   "dp-accounting==0.4.3",
+  "importlib_resources",
   "matplotlib",
   "ml_collections",
   "mlxtend",

@@ -19,6 +19,7 @@ _ROOMS = (
   "certify",
   "data",
   "gradients",
+  "layers",
   "mechanisms",
   "methods",
   "models",

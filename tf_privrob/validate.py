@@ -87,7 +87,8 @@ def dp_delta(dp_delta: float, num_examples: int | None = None) -> None:
 
 def value_range(bounds: tuple[float, float]) -> None:
   """Requires two finite numbers in increasing order."""
-  if np.shape(bounds) != (2,) or not all(map(_is_number, bounds)):
+  pair = isinstance(bounds, (tuple, list, np.ndarray)) and len(bounds) == 2
+  if not pair or not all(map(_is_number, bounds)):
     raise ValueError(f"Expected value_range={bounds!r} to be two numbers.")
   if not -math.inf < bounds[0] < bounds[1] < math.inf:
     raise ValueError(f"Expected value_range={bounds!r} to be increasing.")

@@ -141,6 +141,18 @@ def test_other_engines_equal_loop(engine):
   _assert_same(clipped(tuple(map(tf.constant, batch))).gradients, expected)
 
 
+def test_compiled_by_xla_equals_loop():
+  network = _network(_layers.Conv2D(4, 3, activation="relu"))
+  loss = _cross_entropy(network)
+  batch = (_random((4, 6, 6, 2)), _labels(4))
+  expected, _ = _loop(loss, network.trainable_variables, batch, 0.5)
+  clipped = gradients.ClippedGradients(loss, network, 0.5, jit_compile=True)
+  batch = tuple(map(tf.constant, batch))
+  _assert_same(clipped(batch).gradients, expected)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="NaN or infinite"):
+    clipped((batch[0] * np.nan, batch[1]))
+
+
 def test_layer_shared_within_the_network():
   shared = _layers.Dense(4, "tanh")
   inputs = tf.keras.Input((4,))
@@ -485,7 +497,7 @@ def test_the_network_is_left_as_it_was():
 
 def test_batch_normalization_is_refused_with_the_replacement():
   network = _network(_layers.BatchNormalization(name="bn"))
-  with pytest.raises(ValueError, match="'bn'.*GroupNormalization"):
+  with pytest.raises(ValueError, match=r"'bn'.*GroupNormalization"):
     gradients.ClippedGradients(_cross_entropy(network), network, 1.0)
   network.get_layer("bn").trainable = False
   gradients.ClippedGradients(_cross_entropy(network), network, 1.0)

@@ -200,7 +200,7 @@ _RULES = {
 
 
 def rule_for(layer: tf.keras.layers.Layer):
-  """The rule of exactly this kind of layer; a subclass may compute otherwise."""
+  """The rule of exactly this class; a subclass may compute otherwise."""
   rule = _RULES.get(type(layer), any_layer)
   if getattr(layer, "data_format", "channels_last") != "channels_last":
     return any_layer

@@ -1,0 +1,1 @@
+"""The absl binaries: train, evaluate, report, and one per paper."""

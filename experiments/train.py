@@ -1,0 +1,187 @@
+"""Trains a model into a run folder.
+
+python -m experiments.train --dataset=mnist_5k --preset=mnist_5k \
+  --run_dir=runs/first --config.dp_epsilon=3
+
+A killed run goes on with the same command and --resume.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import platform
+import time
+from importlib import metadata
+
+from absl import flags
+
+from experiments import command
+
+_METHOD = flags.DEFINE_string("method", "dp_sgd", "Training method.")
+_PRESET = flags.DEFINE_string(
+  "preset", None, "Settings to start from; --config.<field> overrides one."
+)
+_DATASET = flags.DEFINE_string("dataset", "mnist_5k", "Name of a data set.")
+_DATA_DIR = flags.DEFINE_string(
+  "data_dir", None, "Folder with <name>.npz; default $TF_PRIVROB_DATA."
+)
+_VALUE_RANGE = flags.DEFINE_string(
+  "value_range", None, "Rescale inputs to this range, e.g. -1,1."
+)
+_NETWORK = flags.DEFINE_string(
+  "network", "tutorial_cnn_tanh", "Network by name, or the path of a .keras."
+)
+_RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to write.")
+_RESUME = flags.DEFINE_bool("resume", False, "Go on with the run in run_dir.")
+
+
+def _settings():
+  from tf_privrob import methods
+
+  return methods.preset(_METHOD.value, _PRESET.value)
+
+
+def load_network(name: str, dataset, seed: int | None):
+  """A network by name, or a user's Keras classifier from a file."""
+  import tensorflow as tf
+
+  from tf_privrob import models
+
+  if not name.endswith(".keras"):
+    return models.by_name(
+      name, dataset.input_shape, dataset.num_classes, seed or 0
+    )
+  network = models.as_logits(tf.keras.models.load_model(name, compile=False))
+  if tuple(network.input_shape[1:]) != dataset.input_shape:
+    raise ValueError(
+      f"Expected a network for inputs {dataset.input_shape}, received one for"
+      f" {tuple(network.input_shape[1:])} in {name}."
+    )
+  return network
+
+
+def versions() -> dict[str, str]:
+  """Of everything that a figure may depend on."""
+  names = {
+    "tf_privrob": "tf_privrob",
+    "tensorflow": "tensorflow",
+    "tensorflow_privacy": "tensorflow-privacy",
+    "dp_accounting": "dp-accounting",
+    "numpy": "numpy",
+  }
+  found = {"python": platform.python_version()}
+  for key, name in names.items():
+    try:
+      found[key] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+      found[key] = "not installed as a package"
+  return found
+
+
+def describe_run(model, dataset, started: float, sessions: int) -> dict:
+  """The contents of run.json."""
+  import os
+
+  import tensorflow as tf
+
+  gpus = tf.config.list_physical_devices("GPU")
+  return {
+    "created": datetime.datetime.now(datetime.timezone.utc).isoformat(
+      timespec="seconds"
+    ),
+    "train_seconds": round(time.monotonic() - started, 2),
+    "sessions": sessions,
+    "parameters": model.network.count_params(),
+    "versions": versions(),
+    "device": f"GPU x{len(gpus)}" if gpus else f"CPU x{os.cpu_count()}",
+    "dataset": {
+      "name": dataset.name,
+      "source": dataset.source,
+      "split": dataset.split,
+      "num_train": len(dataset.x_train),
+      "num_test": len(dataset.x_test),
+      "num_classes": dataset.num_classes,
+      "value_range": list(dataset.value_range),
+    },
+  }
+
+
+def train(
+  method: str,
+  config,
+  dataset,
+  network: str,
+  run_dir: str,
+  resume: bool = False,
+  flag_values: dict | None = None,
+):
+  """Trains and writes the run folder; returns the trained model."""
+  import tensorflow as tf
+
+  from tf_privrob import methods
+  from tf_privrob import run_folder
+
+  folder = run_folder.RunFolder(run_dir)
+  if resume and folder.has("model.keras"):
+    raise ValueError(
+      f"The run in {run_dir} is complete: there is nothing to resume. Evaluate"
+      f" it, python -m experiments.evaluate --run_dir={run_dir}, or choose"
+      " another run_dir."
+    )
+  method_class, _ = methods.by_name(method)
+  model = method_class(load_network(network, dataset, config.seed), config)
+  started = time.monotonic()
+  settings = {
+    **dataclasses.asdict(config),
+    "seed": None if config.seed is None else "kept out of the run folder",
+  }
+  description = {
+    "method": method,
+    "dataset": dataset.name,
+    "network": network,
+    "config": settings,
+    "flags": flag_values or {},
+  }
+  # Written once the ledger has accepted the run: never over another run's.
+  note = tf.keras.callbacks.LambdaCallback(
+    on_train_begin=lambda logs: folder.write_json("config.json", description)
+  )
+  model.fit(dataset, run_dir=run_dir, resume=resume, callbacks=[note])
+  statement = model.privacy_statement()
+  run = describe_run(model, dataset, started, model.run_record["sessions"])
+  folder.write_json("run.json", {**run, "steps": model.run_record["steps"]})
+  folder.write_text("privacy.json", statement.to_json())
+  model.save(folder.file("model.keras"))
+  return model
+
+
+def main() -> None:
+  """Trains as the flags say and prints the privacy statement."""
+  from tf_privrob import data
+
+  if not _RUN_DIR.value:
+    raise ValueError("Expected --run_dir, the folder of the run.")
+  value_range = _VALUE_RANGE.value and data.parse_range(_VALUE_RANGE.value)
+  dataset = data.load(_DATASET.value, _DATA_DIR.value, value_range)
+  model = train(
+    _METHOD.value,
+    flags.FLAGS.config,
+    dataset,
+    _NETWORK.value,
+    _RUN_DIR.value,
+    _RESUME.value,
+    {
+      "preset": _PRESET.value,
+      "value_range": _VALUE_RANGE.value,
+    },
+  )
+  print(model.privacy_statement().text())
+  print(
+    f"Next: python -m experiments.evaluate --run_dir={_RUN_DIR.value} &&"
+    f" python -m experiments.report --run_dir={_RUN_DIR.value}"
+  )
+
+
+if __name__ == "__main__":
+  command.run(main, _settings)

@@ -1,0 +1,51 @@
+"""Shared by all tests: quiet logs, a fair share of the cores, real data.
+
+No global seed is set here: every test passes its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+if _WORKERS > 1:
+  _THREADS = str(max(1, (os.cpu_count() or 1) // _WORKERS))
+  for _variable in (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+  ):
+    os.environ.setdefault(_variable, _THREADS)
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+
+# The same examples in every run, and no time limit on a busy machine.
+hypothesis.settings.register_profile(
+  "repeatable", derandomize=True, deadline=None, database=None
+)
+hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def real_data():
+  """Loads a real data set from $TF_PRIVROB_DATA once, or skips the test."""
+  loaded = {}
+
+  def get(name):
+    folder = os.environ.get("TF_PRIVROB_DATA")
+    if not folder:
+      pytest.skip("TF_PRIVROB_DATA is not set: no real data sets here")
+    if not (pathlib.Path(folder) / f"{name}.npz").is_file():
+      pytest.skip(f"there is no {name}.npz in $TF_PRIVROB_DATA")
+    if name not in loaded:
+      from tf_privrob import data
+
+      loaded[name] = data.load(name)
+    return loaded[name]
+
+  return get

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from tf_privrob import data
+
+_STEPS = 4000
+_NUM_EXAMPLES = 200
+_SAMPLING_PROB = 0.05
+_LEVEL = 1e-4  # seeds are fixed: a red test stays red
+
+
+def _inclusions(sampler, seed=7, session=0, steps=_STEPS):
+  """Whether example j is drawn at step t, as a matrix of 0 and 1."""
+  drawn = np.zeros((steps, sampler.num_examples))
+  for step in range(steps):
+    drawn[step, sampler.indices(seed, session, step)] = 1
+  return drawn
+
+
+def _violations(drawn, sampling_prob):
+  """The laws of Poisson sampling that `drawn` breaks, each by its own test."""
+  steps, num_examples = drawn.shape
+  variance = sampling_prob * (1 - sampling_prob)
+  centred = (drawn - sampling_prob) / np.sqrt(variance)
+  sizes = drawn.sum(1)
+  p_values = {
+    # All inclusions together: N(0, 1) after scaling.
+    "rate": _two_sided(centred.sum() / np.sqrt(drawn.size)),
+    # Each example has the same rate: chi-square over examples.
+    "uniformity": _chi_square(centred.sum(0) / np.sqrt(steps)),
+    # The batch size varies as Binomial(n, q) does, no more and no less.
+    "size": _binomial_fit(sizes, num_examples, sampling_prob),
+    # Two examples are independent within a step (half of the pairs, each once).
+    "pairs": _chi_square(
+      (centred[:, ::2] * centred[:, 1::2]).sum(0) / np.sqrt(steps)
+    ),
+    # An example's steps are independent, here at a lag of one step.
+    "steps": _two_sided(
+      (centred[1:] * centred[:-1]).sum() / np.sqrt(centred[1:].size)
+    ),
+  }
+  return {law for law, p_value in p_values.items() if p_value < _LEVEL}
+
+
+def _two_sided(z):
+  return 2 * scipy.stats.norm.sf(abs(z))
+
+
+def _chi_square(z):
+  statistic = np.sum(np.square(z))
+  upper = scipy.stats.chi2.sf(statistic, len(z))
+  return 2 * min(upper, 1 - upper)
+
+
+def _binomial_fit(sizes, num_examples, sampling_prob):
+  law = scipy.stats.binom(num_examples, sampling_prob)
+  edges = np.unique(law.ppf(np.linspace(0.05, 0.95, 10)))
+  cells = np.searchsorted(edges, sizes)  # size <= edge
+  observed = np.bincount(cells, minlength=len(edges) + 1)
+  expected = np.diff(np.concatenate([[0], law.cdf(edges), [1]])) * len(sizes)
+  return scipy.stats.chisquare(observed, expected).pvalue
+
+
+def _poisson(num_examples=_NUM_EXAMPLES, sampling_prob=_SAMPLING_PROB):
+  return data.PoissonSampler(num_examples, sampling_prob, 16)
+
+
+@pytest.fixture(scope="module")
+def poisson_draws():
+  return _inclusions(_poisson())
+
+
+def test_poisson_draws_obey_every_law(poisson_draws):
+  assert _violations(poisson_draws, _SAMPLING_PROB) == set()
+
+
+@pytest.mark.parametrize("factor", [2 / 3, 3 / 2, 1.03])
+def test_another_rate_is_rejected(poisson_draws, factor):
+  assert "rate" in _violations(poisson_draws, factor * _SAMPLING_PROB)
+
+
+@pytest.mark.parametrize("sampling_prob", [0.3, 0.9])
+def test_laws_hold_at_other_rates(sampling_prob):
+  draws = _inclusions(_poisson(60, sampling_prob), seed=3)
+  assert _violations(draws, sampling_prob) == set()
+
+
+def test_batch_sizes_are_binomial_and_not_constant(poisson_draws):
+  sizes = poisson_draws.sum(1)
+  assert len(np.unique(sizes)) > 10
+  mean = _NUM_EXAMPLES * _SAMPLING_PROB
+  np.testing.assert_allclose(sizes.mean(), mean, rtol=0.03)
+  np.testing.assert_allclose(sizes.var(), mean * (1 - _SAMPLING_PROB), rtol=0.1)
+
+
+class _DropsOverflow(data.PoissonSampler):
+  """Broken: whoever does not fit into one chunk is silently left out."""
+
+  def indices(self, seed, session, step):
+    return super().indices(seed, session, step)[: self.physical_batch_size]
+
+
+class _FixedSize(data.PoissonSampler):
+  """Broken: uniform subsets of constant size, often mistaken for Poisson."""
+
+  def indices(self, seed, session, step):
+    random = np.random.default_rng([seed, session, step])
+    return random.choice(
+      self.num_examples, round(self.expected_batch_size), replace=False
+    )
+
+
+class _Twins(data.PoissonSampler):
+  """Broken: examples 2j and 2j + 1 share one coin."""
+
+  def indices(self, seed, session, step):
+    even = super().indices(seed, session, step)
+    even = even[even % 2 == 0]
+    return np.sort(np.concatenate([even, even + 1]))
+
+
+class _Repeats(data.PoissonSampler):
+  """Broken: every batch is used twice."""
+
+  def indices(self, seed, session, step):
+    return super().indices(seed, session, step // 2)
+
+
+@pytest.mark.parametrize(
+  ("broken", "law"),
+  [
+    (_DropsOverflow, "uniformity"),
+    (_DropsOverflow, "size"),
+    (_FixedSize, "size"),
+    (_Twins, "pairs"),
+    (_Repeats, "steps"),
+  ],
+)
+def test_broken_samplers_are_caught(broken, law):
+  sampler = broken(_NUM_EXAMPLES, _SAMPLING_PROB, 12)
+  draws = _inclusions(sampler, seed=7)
+  assert law in _violations(draws, _SAMPLING_PROB)
+
+
+def test_shuffling_is_not_poisson_sampling():
+  draws = _inclusions(data.ShuffleSampler(_NUM_EXAMPLES, 10, 16))
+  assert _violations(draws, _SAMPLING_PROB) >= {"size", "steps"}
+
+
+def test_rate_one_draws_everybody_and_a_tiny_rate_nobody():
+  assert _poisson(50, 1.0).indices(0, 0, 0).tolist() == list(range(50))
+  empty = _poisson(50, 1e-12).indices(0, 0, 0)
+  assert empty.shape == (0,)
+  assert empty.dtype == np.int64
+
+
+# Randomness: a function of (seed, session, step) and nothing else.
+
+
+@pytest.mark.parametrize(
+  "sampler", [_poisson(), data.ShuffleSampler(_NUM_EXAMPLES, 10, 16)]
+)
+def test_draws_depend_on_seed_session_and_step_only(sampler):
+  draw = sampler.indices(5, 2, 1)
+  sampler.indices(9, 9, 999)  # other calls leave no trace
+  np.testing.assert_array_equal(sampler.indices(5, 2, 1), draw)
+  for other in [(6, 2, 1), (5, 3, 1), (5, 2, 2), (2, 5, 1)]:
+    assert sampler.indices(*other).tolist() != draw.tolist()
+
+
+def test_draws_of_two_sessions_are_independent():
+  first = _inclusions(_poisson(), session=0, steps=1000) - _SAMPLING_PROB
+  second = _inclusions(_poisson(), session=1, steps=1000) - _SAMPLING_PROB
+  variance = _SAMPLING_PROB * (1 - _SAMPLING_PROB)
+  z = (first * second).sum() / variance / np.sqrt(first.size)
+  assert _two_sided(z) > _LEVEL
+
+
+def test_golden_draw():
+  """The same on every machine: a change would break reproducibility."""
+  draws = [_poisson().indices(1, 2, step).tolist() for step in (0, 10**12)]
+  assert draws == [
+    [1, 3, 5, 21, 29, 33, 55, 56, 59, 67, 102, 125, 127, 132, 153, 170, 178],
+    [4, 7, 9, 31, 83, 97, 102, 127, 155, 175],
+  ]
+
+
+# Shuffling.
+
+
+def test_shuffle_sees_everybody_at_most_once_an_epoch():
+  sampler = data.ShuffleSampler(23, 5, 4)
+  assert sampler.steps_per_epoch == 4  # 3 of 23 sit out
+  absent = []
+  for epoch in range(3):
+    steps = range(4 * epoch, 4 * epoch + 4)
+    batches = [sampler.indices(1, 0, step) for step in steps]
+    assert [len(batch) for batch in batches] == [5] * 4
+    seen = np.concatenate(batches)
+    assert len(np.unique(seen)) == 20
+    absent.append(frozenset(range(23)) - set(seen.tolist()))
+  assert len(set(absent)) == 3  # not always the same three
+
+
+def test_shuffle_orders_are_uniform():
+  sampler = data.ShuffleSampler(3, 3, 3)
+  orders = [tuple(sampler.indices(0, 0, step)) for step in range(6000)]
+  _, counts = np.unique(orders, axis=0, return_counts=True)
+  assert len(counts) == 6
+  assert scipy.stats.chisquare(counts).pvalue > _LEVEL
+
+
+@pytest.mark.parametrize("start_step", [0, 1, 3, 4, 6])
+@pytest.mark.parametrize("steps", [0, 1, 2, 4, 5, 9])
+def test_max_participations_is_reached_and_never_exceeded(start_step, steps):
+  sampler = data.ShuffleSampler(23, 5, 4)
+  most = 0
+  for seed in range(40):
+    counts = np.zeros(23, int)
+    for step in range(start_step, start_step + steps):
+      counts[sampler.indices(seed, 0, step)] += 1
+    most = max(most, counts.max())
+  assert most == sampler.max_participations(start_step, steps)
+
+
+def test_max_participations_without_amplification():
+  assert _poisson().max_participations(3, 7) == 7
+  assert data.FullBatchSampler(9, 4).max_participations(3, 7) == 7
+
+
+def test_full_batch_is_everybody_at_every_step():
+  sampler = data.FullBatchSampler(9, 4)
+  assert sampler.indices(0, 0, 5).tolist() == list(range(9))
+  assert (sampler.expected_batch_size, sampler.steps_per_epoch) == (9, 1)
+
+
+# What the accountant is told.
+
+
+def test_describe():
+  poisson = data.PoissonSampler.from_batch_size(60000, 256, 128)
+  assert poisson.describe() == {
+    "kind": "poisson",
+    "num_examples": 60000,
+    "sampling_prob": 256 / 60000,
+    "expected_batch_size": 256.0,
+  }
+  assert poisson.steps_per_epoch == 234
+  shuffle = data.ShuffleSampler(1000, 300, 128)
+  assert shuffle.describe() == {
+    "kind": "shuffle",
+    "num_examples": 1000,
+    "expected_batch_size": 300.0,
+    "steps_per_epoch": 3,
+  }
+  assert data.FullBatchSampler(10, 4).describe() == {
+    "kind": "full_batch",
+    "num_examples": 10,
+    "expected_batch_size": 10.0,
+  }
+  for sampler in (poisson, shuffle):
+    assert json.loads(json.dumps(sampler.describe())) == sampler.describe()
+
+
+def test_the_physical_size_is_no_business_of_the_ledger():
+  small = _poisson()
+  large = dataclasses.replace(small, physical_batch_size=4096)
+  assert small.describe() == large.describe()
+  np.testing.assert_array_equal(small.indices(1, 0, 3), large.indices(1, 0, 3))
+
+
+@pytest.mark.parametrize(
+  ("build", "message"),
+  [
+    (lambda: _poisson(10, 0.0), r"Expected 0 < sampling_prob=0\.0 <= 1"),
+    (lambda: _poisson(10, 1.5), r"Expected 0 < sampling_prob=1\.5 <= 1"),
+    (lambda: _poisson(10, float("nan")), r"sampling_prob=nan"),
+    (lambda: _poisson(0), r"num_examples=0 to be a whole number >= 1"),
+    (lambda: data.PoissonSampler(9, 0.1, 0), r"physical_batch_size=0"),
+    (
+      lambda: data.PoissonSampler.from_batch_size(9, 10, 4),
+      r"batch_size=10 <= n = 9\. A logical batch cannot be larger",
+    ),
+    (
+      lambda: data.PoissonSampler.from_batch_size(9, 0.5, 4),
+      r"Expected 1 <= batch_size=0\.5",
+    ),
+    (lambda: data.ShuffleSampler(9, 10, 4), r"batch_size=10 <= n = 9"),
+    (lambda: data.ShuffleSampler(9, 2.5, 4), r"batch_size=2\.5 to be a whole"),
+    (lambda: data.ShuffleSampler(9, 3, 0), r"physical_batch_size=0"),
+    (lambda: data.FullBatchSampler(0, 3), r"num_examples=0"),
+    (lambda: _poisson().indices(-1, 0, 0), r"seed=-1 to be a whole number in"),
+    (lambda: _poisson().indices(0, 2**64, 0), r"session=18446744073709551616"),
+    (lambda: _poisson().indices(0, 0, 1.5), r"step=1\.5 to be a whole number"),
+    (
+      lambda: data.ShuffleSampler(9, 3, 3).indices(0, 0, -1),
+      r"step=-1 to be a whole number",
+    ),
+  ],
+)
+def test_bad_arguments_are_refused(build, message):
+  with pytest.raises(ValueError, match=message):
+    build()

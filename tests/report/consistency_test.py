@@ -1,0 +1,94 @@
+"""The checks pass on a sound run and catch each way to be wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.report import conftest
+from tf_privrob import report
+from tf_privrob.report import consistency
+from tf_privrob.report import results as results_lib
+
+PRIVACY_ORDER, CLAIM, HISTORY, CLEAN, SIZE, STEPS, FALLS, CERTIFIED = range(8)
+
+
+def _checks(path, files):
+  folder = report.RunFolder(conftest.write_run(path, files))
+  return consistency.checks(results_lib.read(folder))
+
+
+def test_a_sound_run_raises_no_alarm(tmp_path, files):
+  files["privacy.json"]["audited"] = 1.1
+  checks = _checks(tmp_path, files)
+  assert [check.status for check in checks] == ["pass"] * 8
+
+
+def test_an_empty_folder_has_nothing_to_check(tmp_path):
+  checks = consistency.checks(results_lib.read(report.RunFolder(tmp_path)))
+  assert {check.status for check in checks} == {"not run"}
+
+
+def _set(*path):
+  """An edit of the files: the last argument goes where the others lead."""
+
+  def edit(files):
+    *keys, last, value = path
+    node = files
+    for key in keys:
+      node = node[key]
+    node[last] = value
+
+  return edit
+
+
+def _attack(index, *arguments):
+  attack = conftest.attack(*arguments)
+  return _set("metrics.json", "attacks", index, attack)
+
+
+@pytest.mark.parametrize(
+  ("index", "status", "edit"),
+  [
+    (PRIVACY_ORDER, "fail", _set("privacy.json", "audited", 2.99)),
+    (CLAIM, "warn", _set("privacy.json", "proven", "dp_epsilon", 3.01)),
+    (CLAIM, "warn", _set("privacy.json", "claimed", "dp_delta", 1e-6)),
+    (CLAIM, "warn", _set("privacy.json", "proven", None)),
+    (HISTORY, "warn", _set("privacy.json", "proven", "dp_epsilon", 2.9)),
+    (
+      CLEAN,
+      "warn",
+      _set("metrics.json", "clean", {"accuracy": 0.5, "count": 1000}),
+    ),
+    (SIZE, "warn", _attack(3, "pgd", "linf", 0.1, 190)),
+    (STEPS, "warn", _attack(3, "pgd", "linf", 0.1, 165)),
+    (
+      FALLS,
+      "warn",
+      _set("metrics.json", "smoothed", "curve", 2, "accuracy", 0.72),
+    ),
+    # Another classifier: said, but no alarm.
+    (CERTIFIED, "note", _attack(4, "pgd", "l2", 0.5, 10)),
+  ],
+)
+def test_each_contradiction_is_caught(tmp_path, files, index, status, edit):
+  edit(files)
+  check = _checks(tmp_path, files)[index]
+  assert check.status == status
+  if status == "note":
+    assert "smoothed classifier" in check.detail
+
+
+def test_chance_raises_no_alarm(tmp_path, files):
+  # 101 of 200 at size 0.1 against 103 at a larger size: within the intervals.
+  files["metrics.json"]["attacks"].append(
+    conftest.attack("pgd", "linf", 0.12, 103)
+  )
+  assert _checks(tmp_path, files)[SIZE].status == "pass"
+
+
+def test_audit_of_a_model_without_a_bound_warns(tmp_path, files):
+  files["privacy.json"].update(proven=None, audited=0.5)
+  check = _checks(tmp_path, files)[PRIVACY_ORDER]
+  assert check.status == "warn"
+  assert "claimed (3, 1e-5), proven no finite bound known" in check.detail
+  assert "audited >= 0.5" in check.detail

@@ -1,0 +1,177 @@
+"""Intervals, parsing, and the rules that choose the headline figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.report import conftest
+from tf_privrob import report
+from tf_privrob.report import formats
+from tf_privrob.report import metrics
+
+
+@pytest.mark.parametrize(
+  ("successes", "count", "expected"),
+  [
+    (0, 10, (0.0, 1 - 0.025**0.1)),  # closed form at the ends
+    (10, 10, (0.025**0.1, 1.0)),
+    (5, 10, (0.187086, 0.812914)),  # the textbook table
+    (1, 1, (0.025, 1.0)),
+  ],
+)
+def test_interval_by_hand(successes, count, expected):
+  got = report.binomial_interval(successes, count)
+  assert got == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 7, 40])
+@pytest.mark.parametrize("confidence", [0.9, 0.999])
+def test_interval_equals_the_definition_by_binomial_tails(count, confidence):
+  """At the low end P(X >= k) is the tail; at the high end P(X <= k) is."""
+  tail = (1 - confidence) / 2
+  for k in range(count + 1):
+    low, high = report.binomial_interval(k, count, confidence)
+    if k > 0:
+      assert stats.binom.sf(k - 1, count, low) == pytest.approx(tail, rel=1e-6)
+    if k < count:
+      assert stats.binom.cdf(k, count, high) == pytest.approx(tail, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("truth", "most"), [(0.02, 1.0), (0.3, 0.975), (0.5, 0.975), (0.97, 1.0)]
+)
+def test_interval_covers_the_truth_and_is_not_wasteful(truth, most):
+  """Exact coverage over all outcomes: >= 95%, and near it away from 0 and 1."""
+  count = 60
+  intervals = [report.binomial_interval(k, count) for k in range(count + 1)]
+  covered = [low <= truth <= high for low, high in intervals]
+  mass = stats.binom.pmf(np.arange(count + 1), count, truth)
+  assert 0.95 <= mass[covered].sum() < most
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ((3, 2), r"0 <= successes=3 <= count=2"),
+    ((-1, 2), r"0 <= successes=-1"),
+    ((1.5, 2), r"successes=1.5"),
+    ((0, 0), r"count=0 to be a whole number >= 1"),
+    ((1, 2, 1.0), r"0 < confidence=1.0 < 1"),
+  ],
+)
+def test_interval_refuses(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    report.binomial_interval(*arguments)
+
+
+def test_interval_of_the_file_wins_and_is_computed_where_absent():
+  given = metrics.parse_accuracy(
+    {"accuracy": 0.5, "count": 10, "interval": [0.4, 0.6]}
+  )
+  assert given.interval == (0.4, 0.6)
+  absent = metrics.parse_accuracy({"accuracy": 0.5, "count": 10})
+  assert absent.interval == report.binomial_interval(5, 10)
+  assert metrics.parse_accuracy({"accuracy": 0.5}).interval is None
+
+
+@pytest.mark.parametrize(
+  "accuracy", [None, "0.5", 1.5, -0.1, float("nan"), True]
+)
+def test_accuracy_that_is_none_is_refused(accuracy):
+  with pytest.raises(ValueError, match=r"expected accuracy in \[0, 1\]"):
+    metrics.parse_accuracy({"accuracy": accuracy})
+
+
+def _attacks(*rows):
+  return [metrics.parse_attack(conftest.attack(*row)) for row in rows]
+
+
+def test_headline_attack_is_the_worst_at_the_median_size():
+  attacks = _attacks(
+    ("fgsm", "linf", 0.05, 180),
+    ("fgsm", "linf", 0.1, 120),
+    ("pgd", "linf", 0.1, 90),
+    ("pgd", "linf", 0.3, 3),
+    ("pgd", "l2", 1.0, 1),
+  )
+  worst = metrics.headline_attack(attacks)
+  assert (worst.name, worst.norm, worst.attack_eps) == ("pgd", "linf", 0.1)
+  assert worst.accuracy == 90 / 200
+
+
+def test_headline_size_does_not_look_at_the_results():
+  sizes = [("pgd", "linf", size) for size in (0.0, 0.1, 0.2)]
+  rng = np.random.default_rng(0)
+  for _ in range(20):
+    attacks = _attacks(*((*s, int(rng.integers(200))) for s in sizes))
+    # Size 0 is no attack; of the two that remain the larger one.
+    assert metrics.headline_attack(attacks).attack_eps == 0.2
+
+
+def test_headline_of_no_attack_is_none():
+  assert metrics.headline_attack([]) is None
+  assert metrics.headline_attack(_attacks(("pgd", "l2", 0.0, 3))) is None
+
+
+def test_headline_radius_is_nearest_to_the_noise(files):
+  entry = files["metrics.json"]["smoothed"]
+  point = metrics.headline_radius(metrics.parse_smoothed(entry))
+  assert (point.radius, point.accuracy) == (0.25, 0.71)
+  entry["smoothing_stddev"] = 1.0
+  assert metrics.headline_radius(metrics.parse_smoothed(entry)).radius == 0.5
+
+
+@pytest.mark.parametrize(
+  ("kinds", "expected"),
+  [
+    ((), "proven"),
+    (("proven",), "proven"),
+    (("proven", "claimed"), "claimed"),
+    (("unknown",), "claimed"),
+  ],
+)
+def test_one_claimed_radius_makes_the_curve_a_claim(files, kinds, expected):
+  entry = files["metrics.json"]["smoothed"]
+  assert metrics.parse_smoothed(entry, kinds).kind == expected
+
+
+@pytest.mark.parametrize(
+  ("value", "up", "down"),
+  [(2.981, "2.99", "2.98"), (3.0, "3", "3"), (0.05012, "0.0502", "0.0501")],
+)
+def test_epsilon_is_rounded_against_us(value, up, down):
+  assert formats.dp_epsilon(value) == up
+  assert formats.dp_epsilon_lower(value) == down
+
+
+@pytest.mark.parametrize(
+  ("value", "text"),
+  [
+    (1e-5, "1e-5"),
+    (26010, "26,010"),
+    (4000, "4000"),
+    (0.064, "0.064"),
+    (True, "yes"),
+    (None, "none"),
+    ([0, 1], "0, 1"),
+    (1.0, "1"),
+    (float("inf"), "inf"),
+  ],
+)
+def test_numbers_as_people_write_them(value, text):
+  assert formats.number(value) == text
+
+
+@pytest.mark.parametrize(
+  ("seconds", "text"),
+  [
+    (0.25, "0.2 s"),
+    (59.7, "1 min 0 s"),
+    (118.4, "1 min 58 s"),
+    (7260, "2 h 1 min"),
+  ],
+)
+def test_durations(seconds, text):
+  assert formats.duration(seconds) == text

@@ -1,0 +1,40 @@
+"""Data sets by name, and logical batches of static shape.
+
+`load` finds a data set in a wheel, a file or TFDS and returns a checked,
+read-only `Dataset` with its value range; `from_arrays` does the same for your
+own arrays. A sampler decides which examples each step sees, tells the
+accountant what that is worth, and delivers padded, masked chunks of one
+physical size, so that Poisson batches of any length never retrace a graph.
+"""
+
+from tf_privrob.data.augmentation import augment
+from tf_privrob.data.augmentation import AUGMENTATIONS
+from tf_privrob.data.batching import default_physical_batch_size
+from tf_privrob.data.batching import gather_chunks
+from tf_privrob.data.catalog import NAMES
+from tf_privrob.data.dataset import Dataset
+from tf_privrob.data.dataset import from_arrays
+from tf_privrob.data.dataset import parse_range
+from tf_privrob.data.loading import DatasetNotFoundError
+from tf_privrob.data.loading import load
+from tf_privrob.data.sampling import FullBatchSampler
+from tf_privrob.data.sampling import PoissonSampler
+from tf_privrob.data.sampling import Sampler
+from tf_privrob.data.sampling import ShuffleSampler
+
+__all__ = [
+  "AUGMENTATIONS",
+  "NAMES",
+  "Dataset",
+  "DatasetNotFoundError",
+  "FullBatchSampler",
+  "PoissonSampler",
+  "Sampler",
+  "ShuffleSampler",
+  "augment",
+  "default_physical_batch_size",
+  "from_arrays",
+  "gather_chunks",
+  "load",
+  "parse_range",
+]

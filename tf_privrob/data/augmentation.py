@@ -1,0 +1,60 @@
+"""Random copies of an example, drawn in the graph from a stateless seed.
+
+An augmentation looks at one example and at the seed, never at other examples,
+so it costs no privacy: all copies of an example are one clipped gradient.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_privrob import validate
+
+AUGMENTATIONS = ("none", "noise", "shift", "shift_flip")
+_SHIFT = 2  # pixels in each direction
+
+
+def augment(
+  images: tf.Tensor, kind: str, seed: tf.Tensor, stddev: float = 0.0
+) -> tf.Tensor:
+  """One random copy of every example.
+
+  Args:
+    images: [batch, height, width, channels]; "none" and "noise" take any rank.
+    kind: "none"; "noise" adds Gaussian noise of `stddev`, unclipped as in
+      randomised smoothing; "shift" moves by up to two pixels, zeros coming in;
+      "shift_flip" also mirrors half of the images.
+    seed: shape [2].
+    stddev: of the noise.
+  """
+  validate.one_of(AUGMENTATIONS, augmentation=kind)
+  if kind == "none":
+    return images
+  if kind == "noise":
+    shape = tf.shape(images)
+    return images + stddev * tf.random.stateless_normal(
+      shape, seed, dtype=images.dtype
+    )
+  shifted = _shift(images, seed)
+  if kind == "shift":
+    return shifted
+  coins = tf.random.stateless_uniform(
+    [tf.shape(images)[0], 1, 1, 1],
+    tf.random.experimental.stateless_fold_in(seed, 1),
+  )
+  return tf.where(coins < 0.5, tf.reverse(shifted, [2]), shifted)
+
+
+def _shift(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  """Moves every image by its own offset."""
+  count, (height, width) = tf.shape(images)[0], images.shape[1:3]
+  offsets = tf.random.stateless_uniform(
+    [2, count], seed, 0, 2 * _SHIFT + 1, dtype=tf.int32
+  )
+  margin = (_SHIFT, _SHIFT)
+  padded = tf.pad(images, [(0, 0), margin, margin, (0, 0)])
+  rows = offsets[0][:, tf.newaxis] + tf.range(height)
+  columns = offsets[1][:, tf.newaxis] + tf.range(width)
+  moved = tf.gather(padded, rows, axis=1, batch_dims=1)
+  moved = tf.gather(moved, columns, axis=2, batch_dims=1)
+  return tf.ensure_shape(moved, images.shape)

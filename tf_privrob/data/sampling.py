@@ -1,0 +1,321 @@
+"""Samplers: which examples take part in which step, and what that is worth.
+
+A draw depends only on (seed, session, step), through the counter-based Philox
+generator: a run can begin at any step, and a resumed run counts its sessions so
+that its fresh steps never repeat old randomness. Philox is not a cryptographic
+generator, and privacy amplification supposes that the seed is secret: whoever
+knows the seed knows who was in which batch.
+
+`describe()` tells the accountant and the ledger what was done. The physical
+chunk size is not part of it: it has no bearing on privacy.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+from typing import ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import validate
+from tf_privrob.data import batching
+
+_POISSON_STREAM = 1
+_SHUFFLE_STREAM = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampler(abc.ABC):
+  """Chooses the logical batch of every step.
+
+  Attributes:
+    num_examples: n, the size of the training set.
+  """
+
+  kind: ClassVar[str]
+
+  num_examples: int
+
+  @property
+  @abc.abstractmethod
+  def expected_batch_size(self) -> float:
+    """The public constant that sums of gradients are divided by."""
+
+  @property
+  @abc.abstractmethod
+  def steps_per_epoch(self) -> int:
+    """Steps in which an example takes part once, on average."""
+
+  @abc.abstractmethod
+  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+    """The rows of the logical batch of `step`, each at most once."""
+
+  @abc.abstractmethod
+  def max_participations(self, start_step: int, steps: int) -> int:
+    """The most often that one example can be drawn in a range of one session.
+
+    Over several sessions the bounds add up: a step that is repeated after a
+    crash is drawn anew.
+
+    Args:
+      start_step: first step of the range.
+      steps: number of steps.
+    """
+
+  def describe(self) -> dict[str, str | int | float]:
+    """What the accountant and the ledger need, as plain JSON values."""
+    return {
+      "kind": self.kind,
+      "num_examples": self.num_examples,
+      "expected_batch_size": self.expected_batch_size,
+    }
+
+  def batches(
+    self,
+    x: np.ndarray,
+    y: np.ndarray,
+    seed: int,
+    session: int,
+    start_step: int,
+    steps: int,
+  ) -> tf.data.Dataset:
+    """Logical batches of consecutive steps, ready for a train step.
+
+    Each element is `(x, y, mask)` of shapes `[k, P, ...]`, `[k, P]`, `[k, P]`:
+    see `data.batching`. Read it once: a second pass repeats the same draws. In
+    Keras, one `fit` with `steps_per_epoch` reads on from epoch to epoch.
+
+    Args:
+      x: inputs, `[n, ...]`, such as `dataset.x_train`.
+      y: labels, `[n]`.
+      seed: the run's seed, in [0, 2^64).
+      session: 0 for a new run, one more for each time it is resumed.
+      start_step: first step, counted from the beginning of the run.
+      steps: number of steps.
+
+    Returns:
+      A `tf.data.Dataset` of `steps` elements.
+    """
+    x, y = np.asarray(x), np.asarray(y)
+    for name, array in (("x", x), ("y", y)):
+      if array.shape[:1] != (self.num_examples,):
+        raise ValueError(
+          f"Expected {name} with num_examples={self.num_examples} rows, as the"
+          f" sampler was built for, received shape {array.shape}."
+        )
+    validate.positive_int(steps=steps)
+    _words(seed=seed, session=session, start_step=start_step)
+    return batching.pipeline(
+      functools.partial(self.indices, seed, session),
+      x,
+      y,
+      self.physical_batch_size,
+      start_step,
+      steps,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PoissonSampler(Sampler):
+  """Draws every example independently with probability q at every step.
+
+  This is the sampling that amplification by Poisson subsampling is proven for:
+  dp_accounting's `PoissonSampledDpEvent(sampling_prob, ...)`, composed `steps`
+  times, for neighbours that differ in one added or removed example. The size
+  of a batch is Binomial(n, q): it may be zero, and it may exceed any physical
+  size, in which case the logical batch has more chunks and loses nobody.
+
+  Each example compares its own 53-bit uniform number with q, so its inclusion
+  probability is exact to 2^-53 (0.4 ms a step for n = 60,000).
+
+  Attributes:
+    num_examples: n.
+    sampling_prob: q in (0, 1].
+    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+  """
+
+  kind: ClassVar[str] = "poisson"
+
+  sampling_prob: float
+  physical_batch_size: int
+
+  def __post_init__(self):
+    validate.positive_int(
+      num_examples=self.num_examples,
+      physical_batch_size=self.physical_batch_size,
+    )
+    validate.probability(sampling_prob=self.sampling_prob)
+
+  @classmethod
+  def from_batch_size(
+    cls, num_examples: int, batch_size: float, physical_batch_size: int
+  ) -> PoissonSampler:
+    """The sampler whose batches have `batch_size` examples on average."""
+    validate.positive_int(num_examples=num_examples)
+    validate.batch_size(batch_size, num_examples)
+    return cls(num_examples, batch_size / num_examples, physical_batch_size)
+
+  @property
+  def expected_batch_size(self) -> float:
+    """The constant q n; dividing by the drawn size instead would leak it."""
+    return self.num_examples * self.sampling_prob
+
+  @property
+  def steps_per_epoch(self) -> int:
+    """1 / q, to the nearest whole number."""
+    return max(1, round(1 / self.sampling_prob))
+
+  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+    """The rows drawn at `step`, in increasing order."""
+    uniform = _generator(_POISSON_STREAM, seed, session, step).random(
+      self.num_examples
+    )
+    return np.flatnonzero(uniform < self.sampling_prob)
+
+  def max_participations(self, start_step: int, steps: int) -> int:
+    """Every step: inclusion is rare but never excluded."""
+    return steps
+
+  def describe(self) -> dict[str, str | int | float]:
+    """Adds the rate that the accountant composes."""
+    return {**super().describe(), "sampling_prob": self.sampling_prob}
+
+
+@dataclasses.dataclass(frozen=True)
+class ShuffleSampler(Sampler):
+  """Walks through a fresh permutation each epoch in batches of fixed size.
+
+  The n mod batch_size examples at the end of a permutation sit that epoch out,
+  so that every batch has the same, public size; the next epoch shuffles anew
+  and leaves out others.
+
+  This is not Poisson sampling, and the Poisson figure does not apply. What
+  holds without any amplification: an example takes part at most once an epoch
+  (`max_participations`), which is a composition of that many plain Gaussian
+  mechanisms, for neighbours that replace or zero out one example (adding or
+  removing one would change n and with it every batch).
+
+  Attributes:
+    num_examples: n.
+    batch_size: size of every logical batch.
+    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+  """
+
+  kind: ClassVar[str] = "shuffle"
+
+  batch_size: int
+  physical_batch_size: int
+
+  def __post_init__(self):
+    validate.positive_int(
+      num_examples=self.num_examples,
+      batch_size=self.batch_size,
+      physical_batch_size=self.physical_batch_size,
+    )
+    validate.batch_size(self.batch_size, self.num_examples)
+
+  @property
+  def expected_batch_size(self) -> float:
+    """The batch size."""
+    return float(self.batch_size)
+
+  @property
+  def steps_per_epoch(self) -> int:
+    """Whole batches in a permutation: floor(n / batch_size)."""
+    return self.num_examples // self.batch_size
+
+  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+    """The rows of `step`, in the order of its epoch's permutation."""
+    _words(seed=seed, session=session, step=step)
+    epoch, position = divmod(step, self.steps_per_epoch)
+    order = _permutation(self.num_examples, seed, session, epoch)
+    first = position * self.batch_size
+    return order[first : first + self.batch_size]
+
+  def max_participations(self, start_step: int, steps: int) -> int:
+    """Once in each epoch that the range touches."""
+    if steps == 0:
+      return 0
+    last = start_step + steps - 1
+    return last // self.steps_per_epoch - start_step // self.steps_per_epoch + 1
+
+  def describe(self) -> dict[str, str | int | float]:
+    """Adds the steps that one example can take part in only once."""
+    return {**super().describe(), "steps_per_epoch": self.steps_per_epoch}
+
+
+@dataclasses.dataclass(frozen=True)
+class FullBatchSampler(Sampler):
+  """Takes every example at every step: gradient descent, no amplification.
+
+  Attributes:
+    num_examples: n.
+    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+  """
+
+  kind: ClassVar[str] = "full_batch"
+
+  physical_batch_size: int
+
+  def __post_init__(self):
+    validate.positive_int(
+      num_examples=self.num_examples,
+      physical_batch_size=self.physical_batch_size,
+    )
+
+  @property
+  def expected_batch_size(self) -> float:
+    """All of them."""
+    return float(self.num_examples)
+
+  @property
+  def steps_per_epoch(self) -> int:
+    """One."""
+    return 1
+
+  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+    """All rows, whatever the arguments."""
+    del seed, session, step
+    return np.arange(self.num_examples)
+
+  def max_participations(self, start_step: int, steps: int) -> int:
+    """Every step."""
+    return steps
+
+
+def _words(**values: int) -> None:
+  """Requires whole numbers that fit into a word of Philox's key or counter."""
+  for name, value in values.items():
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not 0 <= value < 2**64:
+      raise ValueError(
+        f"Expected {name}={value!r} to be a whole number in [0, 2^64)."
+      )
+
+
+def _generator(
+  stream: int, seed: int, session: int, step: int
+) -> np.random.Generator:
+  """Random numbers of one step: key (seed, session), counter (stream, step).
+
+  The generator counts in the lower 128 bits of the counter, the upper ones are
+  ours, so that no two steps ever share a block.
+  """
+  _words(seed=seed, session=session, step=step)
+  key = np.array([seed, session], np.uint64)
+  counter = np.array([0, 0, stream, step], np.uint64)
+  return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+
+@functools.lru_cache(maxsize=1)
+def _permutation(
+  num_examples: int, seed: int, session: int, epoch: int
+) -> np.ndarray:
+  """An epoch's order, kept until another epoch is asked for."""
+  generator = _generator(_SHUFFLE_STREAM, seed, session, epoch)
+  order = generator.permutation(num_examples)
+  order.flags.writeable = False
+  return order

@@ -1,0 +1,17 @@
+"""Training methods: Keras models around a user's network, one file each."""
+
+from tf_privrob.methods.config import DPSGDConfig
+from tf_privrob.methods.dp_sgd import DPSGD
+from tf_privrob.methods.plan import TrainingPlan
+from tf_privrob.methods.registry import by_name
+from tf_privrob.methods.registry import NAMES
+from tf_privrob.methods.registry import preset
+
+__all__ = [
+  "DPSGD",
+  "NAMES",
+  "DPSGDConfig",
+  "TrainingPlan",
+  "by_name",
+  "preset",
+]

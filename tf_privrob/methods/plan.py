@@ -1,0 +1,143 @@
+"""What a training run will release, settled before it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tf_privrob import data
+from tf_privrob import privacy
+from tf_privrob import validate
+from tf_privrob.methods import config as method_config
+
+_FINE, _COARSE = 0.1, 0.25  # see privacy.dp_epsilon
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPlan:
+  """Sampler, noise and number of steps: from it follow step and statement.
+
+  Attributes:
+    sampler: who takes part in which step.
+    noise_multiplier: standard deviation over the sensitivity.
+    steps: logical steps of the whole run.
+    limit: the step after which the budget is spent; None without privacy.
+  """
+
+  sampler: data.Sampler
+  noise_multiplier: float
+  steps: int
+  limit: int | None
+
+
+def make(
+  config: method_config.DPSGDConfig,
+  num_examples: int,
+  input_shape: tuple[int, ...],
+) -> TrainingPlan:
+  """Settles the plan, or says why the settings cannot be met.
+
+  With a calibrated noise multiplier the budget covers exactly the steps asked
+  for. With a given one the steps end where the budget does.
+  """
+  if config.noise_multiplier != 0:
+    validate.dp_delta(config.dp_delta, num_examples)
+  sampler = _sampler(config, num_examples, input_shape)
+  steps = max(1, round(config.epochs * num_examples / config.batch_size))
+  if config.sampler == "full_batch":
+    steps = max(1, round(config.epochs))
+  noise_multiplier = config.noise_multiplier
+  if noise_multiplier is None:
+    noise_multiplier = _calibrate(config, sampler, steps)
+    return TrainingPlan(sampler, noise_multiplier, steps, steps)
+  if noise_multiplier == 0:
+    return TrainingPlan(sampler, 0.0, steps, None)
+  limit = _affordable(config, sampler, noise_multiplier)
+  if limit < 1:
+    raise ValueError(
+      f"Expected a budget for at least one step, but dp_epsilon="
+      f"{config.dp_epsilon} at dp_delta={config.dp_delta} with noise_multiplier"
+      f"={noise_multiplier} allows none. Raise noise_multiplier or dp_epsilon,"
+      " or leave noise_multiplier unset to have it calibrated."
+    )
+  return TrainingPlan(sampler, noise_multiplier, min(steps, limit), limit)
+
+
+def _sampler(config, num_examples, input_shape) -> data.Sampler:
+  batch_size = (
+    num_examples if config.sampler == "full_batch" else config.batch_size
+  )
+  validate.batch_size(batch_size, num_examples)
+  copies = config.augmentation_multiplicity
+  physical = config.physical_batch_size or max(
+    1,
+    data.default_physical_batch_size(
+      input_shape, batch_size, config.sampler != "poisson"
+    )
+    // copies,
+  )
+  if config.sampler == "poisson":
+    return data.PoissonSampler.from_batch_size(
+      num_examples, batch_size, physical
+    )
+  if config.sampler == "shuffle":
+    return data.ShuffleSampler(num_examples, batch_size, physical)
+  return data.FullBatchSampler(num_examples, physical)
+
+
+def release(
+  sampler: data.Sampler, noise_multiplier: float, steps: int
+) -> privacy.Release:
+  """What `steps` steps with this sampler put out."""
+  if sampler.kind == "shuffle":
+    return privacy.shuffled_sgd(
+      noise_multiplier, sampler.max_participations(0, steps)
+    )
+  prob = sampler.sampling_prob if sampler.kind == "poisson" else 1.0
+  return privacy.poisson_sgd(noise_multiplier, prob, steps)
+
+
+def dp_epsilon(
+  config: method_config.DPSGDConfig, plan: TrainingPlan, steps: int
+) -> float:
+  """What the first `steps` steps cost at the config's dp_delta.
+
+  On the way a coarse figure will do, an upper bound that takes milliseconds.
+  """
+  if steps == 0 or plan.noise_multiplier == 0:
+    return math.inf if steps else 0.0
+  released = release(plan.sampler, plan.noise_multiplier, steps)
+  accuracy = _FINE if steps == plan.steps else _COARSE
+  return privacy.dp_epsilon(
+    released, config.dp_delta, config.accountant, accuracy=accuracy
+  )
+
+
+def _calibrate(config, sampler: data.Sampler, steps: int) -> float:
+  """The least noise for the budget; a shuffled epoch counts as one release."""
+  if sampler.kind == "shuffle":
+    epochs = sampler.max_participations(0, steps)
+    shift = _epoch_shift()
+    return shift * privacy.calibrate_noise_multiplier(
+      config.dp_epsilon, config.dp_delta, 1.0, epochs, config.accountant
+    )
+  prob = sampler.sampling_prob if sampler.kind == "poisson" else 1.0
+  return privacy.calibrate_noise_multiplier(
+    config.dp_epsilon, config.dp_delta, prob, steps, config.accountant
+  )
+
+
+def _affordable(config, sampler: data.Sampler, noise: float) -> int:
+  """The most steps that a given noise multiplier leaves within the budget."""
+  budget = (config.dp_epsilon, config.dp_delta)
+  if sampler.kind == "shuffle":
+    shift = _epoch_shift()
+    epochs = privacy.max_steps(*budget, noise / shift, 1.0, config.accountant)
+    return epochs * sampler.steps_per_epoch
+  prob = sampler.sampling_prob if sampler.kind == "poisson" else 1.0
+  return privacy.max_steps(*budget, noise, prob, config.accountant)
+
+
+def _epoch_shift() -> float:
+  """How far one example moves a shuffled epoch, in clip norms."""
+  return 1 / privacy.shuffled_sgd(1.0, 1).event.noise_multiplier

@@ -1,0 +1,21 @@
+"""The papers' networks as plain Keras models that return logits."""
+
+from tf_privrob.models.logits import as_logits
+from tf_privrob.models.logits import returns_probabilities
+from tf_privrob.models.networks import by_name
+from tf_privrob.models.networks import dpal_cifar10
+from tf_privrob.models.networks import dpal_mnist
+from tf_privrob.models.networks import mlp
+from tf_privrob.models.networks import NAMES
+from tf_privrob.models.networks import tutorial_cnn
+
+__all__ = [
+  "NAMES",
+  "as_logits",
+  "by_name",
+  "dpal_cifar10",
+  "dpal_mnist",
+  "mlp",
+  "returns_probabilities",
+  "tutorial_cnn",
+]

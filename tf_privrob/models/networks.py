@@ -1,0 +1,156 @@
+"""Networks without batch normalisation, so that any of them can be private."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_privrob import layers as privrob_layers
+from tf_privrob import validate
+
+_layers = tf.keras.layers
+Shape = Sequence[int]
+
+
+def _conv(
+  filters, size, stride=1, padding="same", activation="relu", seed=None
+):
+  return _layers.Conv2D(
+    filters,
+    size,
+    stride,
+    padding,
+    activation=activation,
+    kernel_initializer=tf.keras.initializers.GlorotUniform(seed),
+  )
+
+
+def _dense(units, activation=None, seed=None):
+  return _layers.Dense(
+    units,
+    activation,
+    kernel_initializer=tf.keras.initializers.GlorotUniform(seed),
+  )
+
+
+def _seeds(seed: int):
+  """A different seed for each layer: equal shapes must not start equal."""
+  return iter(range(1000 * seed, 1000 * seed + 1000))
+
+
+def tutorial_cnn(
+  input_shape: Shape = (28, 28, 1),
+  num_classes: int = 10,
+  activation: str = "relu",
+  seed: int = 0,
+) -> tf.keras.Model:
+  """The CNN of TF Privacy's tutorial: two convolutions, 26,010 weights.
+
+  With `activation="tanh"` it is the network of Papernot et al. (2021), whose
+  bounded units make clipping lose less.
+  """
+  _require_images(input_shape, smallest=16, name="tutorial_cnn")
+  s = _seeds(seed)
+  return tf.keras.Sequential(
+    [
+      _layers.Input(tuple(input_shape)),
+      _conv(16, 8, 2, activation=activation, seed=next(s)),
+      _layers.MaxPooling2D(2, 1),
+      _conv(32, 4, 2, "valid", activation=activation, seed=next(s)),
+      _layers.MaxPooling2D(2, 1),
+      _layers.Flatten(),
+      _dense(32, activation, seed=next(s)),
+      _dense(num_classes, seed=next(s)),
+    ],
+    name="tutorial_cnn",
+  )
+
+
+def dpal_mnist(
+  input_shape: Shape = (28, 28, 1), num_classes: int = 10, seed: int = 0
+) -> tf.keras.Model:
+  """DPAL's MNIST network without its batch statistics: 317,066 weights."""
+  _require_images(input_shape, smallest=8, name="dpal_mnist")
+  s = _seeds(seed)
+  return tf.keras.Sequential(
+    [
+      _layers.Input(tuple(input_shape)),
+      _conv(32, 5, 2, seed=next(s)),
+      _layers.AveragePooling2D(2),
+      _conv(64, 5, 2, seed=next(s)),
+      _layers.Flatten(),
+      _dense(256, seed=next(s)),
+      privrob_layers.BoundedActivation(1.0),
+      _dense(num_classes, seed=next(s)),
+    ],
+    name="dpal_mnist",
+  )
+
+
+def dpal_cifar10(
+  input_shape: Shape = (28, 28, 3), num_classes: int = 10, seed: int = 0
+) -> tf.keras.Model:
+  """DPAL's CIFAR-10 network without its batch statistics: 5,268,746 weights."""
+  _require_images(input_shape, smallest=8, name="dpal_cifar10")
+  s = _seeds(seed)
+  inputs = tf.keras.Input(tuple(input_shape))
+  first = _conv(128, 4, 2, seed=next(s))(inputs)
+  second = _conv(128, 5, seed=next(s))(first)
+  joined = _layers.Concatenate()([second, first])
+  third = _conv(256, 5, seed=next(s))(joined)
+  hidden = _layers.Flatten()(_layers.AveragePooling2D(2)(third))
+  hidden = _dense(256, seed=next(s))(hidden)
+  hidden = privrob_layers.BoundedActivation(1.0)(hidden)
+  outputs = _dense(num_classes, seed=next(s))(hidden)
+  return tf.keras.Model(inputs, outputs, name="dpal_cifar10")
+
+
+def mlp(
+  input_shape: Shape,
+  num_classes: int,
+  hidden: Sequence[int] = (256, 128),
+  activation: str = "relu",
+  seed: int = 0,
+) -> tf.keras.Model:
+  """Dense layers on the flattened input, of any shape."""
+  s = _seeds(seed)
+  validate.positive_int(**{f"hidden[{i}]": n for i, n in enumerate(hidden)})
+  return tf.keras.Sequential(
+    [
+      _layers.Input(tuple(input_shape)),
+      _layers.Flatten(),
+      *(_dense(units, activation, seed=next(s)) for units in hidden),
+      _dense(num_classes, seed=next(s)),
+    ],
+    name="mlp",
+  )
+
+
+_BUILDERS = {
+  "dpal_cifar10": dpal_cifar10,
+  "dpal_mnist": dpal_mnist,
+  "mlp": mlp,
+  "tutorial_cnn": tutorial_cnn,
+  "tutorial_cnn_tanh": functools.partial(tutorial_cnn, activation="tanh"),
+}
+NAMES = tuple(sorted(_BUILDERS))
+
+
+def by_name(
+  network: str, input_shape: Shape, num_classes: int, seed: int = 0
+) -> tf.keras.Model:
+  """A freshly initialised network, the same for the same seed."""
+  validate.one_of(NAMES, network=network)
+  validate.positive_int(num_classes=num_classes)
+  return _BUILDERS[network](input_shape, num_classes, seed=seed)
+
+
+def _require_images(input_shape: Shape, smallest: int, name: str) -> None:
+  if len(input_shape) != 3 or min(input_shape[:2]) < smallest:
+    raise ValueError(
+      f"Expected images of at least {smallest} x {smallest} pixels (height,"
+      f" width, channels) for {name}, received input_shape="
+      f"{tuple(input_shape)}. Use network='mlp', which takes any shape."
+    )

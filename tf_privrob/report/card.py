@@ -1,0 +1,135 @@
+"""The report as data (`report.json`) and as five lines of text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tf_privrob.report import consistency
+from tf_privrob.report import formats
+from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.report import results as results_lib
+
+_FORMAT = 1
+
+
+def as_json(
+  results: results_lib.Results, checks: tuple[consistency.Check, ...]
+) -> dict[str, Any]:
+  """The page's figures for machines; a part that was not run is null."""
+  worst = metrics_lib.headline_attack(results.attacks)
+  return {
+    "format": _FORMAT,
+    "method": results.config.get("method"),
+    "dataset": results.config.get("dataset"),
+    "network": results.config.get("network"),
+    "clean": results.clean,
+    "attacked": worst,
+    "attacks": results.attacks,
+    "certified": _radius(results, "proven"),
+    "claimed_radius": _radius(results, "claimed"),
+    "smoothed": results.smoothed,
+    "privacy": _privacy(results),
+    "checks": checks,
+    "problems": results.problems,
+    "settings": results.config.get("config"),
+    "run": results.run,
+    "commands": results.commands,
+    "summary": summary(results).splitlines(),
+  }
+
+
+def _radius(results: results_lib.Results, kind: str) -> dict[str, Any] | None:
+  smoothed = results.smoothed
+  if smoothed is None or smoothed.kind != kind:
+    return None
+  point = metrics_lib.headline_radius(smoothed)
+  return {
+    "norm": smoothed.norm,
+    "radius": point.radius,
+    "accuracy": point.accuracy,
+    "interval": point.interval,
+    "confidence": smoothed.confidence,
+    "count": smoothed.count,
+  }
+
+
+def _privacy(results: results_lib.Results) -> dict[str, Any] | None:
+  """All three figures under their names, null where there is none."""
+  if results.privacy is None:
+    return None
+  return results.privacy.to_dict()
+
+
+def summary(results: results_lib.Results) -> str:
+  """Exactly five lines: the run, then each promise with its conditions."""
+  return "\n".join(
+    (
+      _run_line(results),
+      f"  clean      {_clean_line(results)}",
+      f"  attacked   {_attacked_line(results)}",
+      _radius_line(results),
+      f"  privacy    {_privacy_line(results)}",
+    )
+  )
+
+
+def _one_line(text: str) -> str:
+  return " ".join(text.split())
+
+
+def _run_line(results: results_lib.Results) -> str:
+  if not results.config:
+    return _one_line(f"{results.title}: no configuration, nothing trained")
+  line = f"{results.title}, network {results.network}"
+  seconds = metrics_lib.as_number(results.run.get("train_seconds"))
+  if seconds is not None:
+    line += f", trained in {formats.duration(seconds)}"
+  return _one_line(line)
+
+
+def _sample(result) -> str:
+  interval = formats.interval(result.interval).replace("\u2013", "-")
+  count = f", {result.count:,} examples" if result.count else ""
+  return f"(95% interval {interval}{count})"
+
+
+def _clean_line(results: results_lib.Results) -> str:
+  if results.clean is None:
+    return "not run"
+  return f"{formats.percent(results.clean.accuracy)} {_sample(results.clean)}"
+
+
+def _attacked_line(results: results_lib.Results) -> str:
+  worst = metrics_lib.headline_attack(results.attacks)
+  if worst is None:
+    return "not run"
+  return _one_line(
+    f"{formats.percent(worst.accuracy)} at {worst.norm}"
+    f" {formats.number(worst.attack_eps)}, worst: {worst.name} {_sample(worst)}"
+  )
+
+
+def _radius_line(results: results_lib.Results) -> str:
+  smoothed = results.smoothed
+  if smoothed is None:
+    return "  certified  not run"
+  point = metrics_lib.headline_radius(smoothed)
+  figures = (
+    f"{formats.percent(point.accuracy)} at {smoothed.norm} radius"
+    f" {formats.number(point.radius)}"
+  )
+  if smoothed.kind != "proven":
+    return _one_line(f"claimed radius, not proven: {figures}").join(("  ", ""))
+  confidence = (
+    f", confidence {100 * smoothed.confidence:.6g}% each"
+    if smoothed.confidence is not None
+    else ""
+  )
+  return f"  certified  {figures}{confidence}, smoothed classifier"
+
+
+def _privacy_line(results: results_lib.Results) -> str:
+  if results.privacy is None:
+    return "not run"
+  alarm = "  VIOLATED" if results.privacy.violated else ""
+  return f"{consistency.privacy_figures(results.privacy, ' | ')}{alarm}"

@@ -1,0 +1,291 @@
+"""Do the numbers of one run agree with each other?
+
+For one classifier and one norm, theory orders three figures at every radius r:
+
+    certified accuracy(r) <= attacked accuracy(r) <= clean accuracy,
+
+because a certificate bounds what any attack can do, and an attack can always
+do nothing. Randomised smoothing certifies another classifier than the one
+attacked, so there the left part is shown as an observation, not as a law.
+For privacy: audited <= proven, or the proof does not describe the code.
+
+Differences that chance explains (overlapping intervals) raise no alarm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tf_privrob.privacy import statement as statement_lib
+from tf_privrob.report import formats
+from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.report import results as results_lib
+
+PASS = "pass"
+NOTE = "note"
+WARN = "warn"
+FAIL = "fail"
+NOT_RUN = "not run"
+
+_SINGLE_STEP = frozenset({"fgsm", "fgm"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+  """One comparison: its status, what must hold, and what was found."""
+
+  status: str
+  title: str
+  detail: str
+
+
+def checks(results: results_lib.Results) -> tuple[Check, ...]:
+  """All comparisons that a run allows, those that could not be made too."""
+  return (
+    _privacy_order(results),
+    _claim_is_proven(results),
+    _history_within_proof(results),
+    _attacked_below_clean(results),
+    _size_helps_attacker(results),
+    _iterations_help_attacker(results),
+    _curve_falls(results),
+    _certified_below_attacked(results),
+  )
+
+
+def privacy_figures(
+  statement: statement_lib.PrivacyStatement, separator: str = ", "
+) -> str:
+  """Claimed, proven and audited in words, in this order and never apart."""
+
+  def pair(budget) -> str:
+    dp_epsilon = formats.dp_epsilon(budget.dp_epsilon)
+    return f"({dp_epsilon}, {formats.dp_delta(budget.dp_delta)})"
+
+  claimed, proven = statement.claimed, statement.proven
+  audited = statement.audited
+  return separator.join(
+    (
+      f"claimed {pair(claimed) if claimed else 'nothing'}",
+      f"proven {pair(proven) if proven else 'no finite bound known'}",
+      "audited not run"
+      if audited is None
+      else f"audited >= {formats.dp_epsilon_lower(audited)}",
+    )
+  )
+
+
+def refutation(statement: statement_lib.PrivacyStatement) -> str:
+  """What an audit that exceeds a stated figure means; "" if none does."""
+  if not statement.violated:
+    return ""
+  proven = statement.proven
+  if proven is not None and statement.audited > proven.dp_epsilon:
+    return (
+      "The audit demonstrated more leakage than the proof allows, so the proof"
+      " does not describe what this code did: do not release this model."
+    )
+  return (
+    "The audit demonstrated more leakage than is claimed: the claim is false"
+    " for this model."
+  )
+
+
+def _privacy_order(results: results_lib.Results) -> Check:
+  title = "Audited privacy loss stays below the stated bounds"
+  statement = results.privacy
+  if statement is None or statement.audited is None:
+    return Check(NOT_RUN, title, "No audit was run on this model.")
+  figures = f"Here: {privacy_figures(statement)}."
+  if statement.violated:
+    return Check(FAIL, title, f"{refutation(statement)} {figures}")
+  if statement.proven is None:
+    detail = f"An attack found leakage that no proof bounds. {figures}"
+    return Check(WARN, title, detail)
+  return Check(PASS, title, figures)
+
+
+def _claim_is_proven(results: results_lib.Results) -> Check:
+  title = "The claimed budget is supported by the proof"
+  statement = results.privacy
+  if statement is None:
+    return Check(NOT_RUN, title, "There is no privacy statement.")
+  claimed, proven = statement.claimed, statement.proven
+  if claimed is None:
+    return Check(PASS, title, "Nothing is claimed beyond the proof.")
+  figures = f"Here: {privacy_figures(statement)}."
+  supported = (
+    proven is not None
+    and proven.dp_epsilon <= claimed.dp_epsilon * (1 + 1e-6)
+    and proven.dp_delta <= claimed.dp_delta * (1 + 1e-6)
+  )
+  return Check(PASS if supported else WARN, title, figures)
+
+
+def _history_within_proof(results: results_lib.Results) -> Check:
+  title = "The loss recorded while training fits the statement"
+  spent = [
+    metrics_lib.as_number(row.get("dp_epsilon")) for row in results.history
+  ]
+  spent = [value for value in spent if value is not None]
+  statement = results.privacy
+  if not spent or statement is None or statement.proven is None:
+    return Check(NOT_RUN, title, "Needs a history and a proven bound.")
+  last, proven = max(spent), statement.proven.dp_epsilon
+  detail = (
+    f"Recorded {formats.dp_epsilon(last)}, stated {formats.dp_epsilon(proven)}."
+  )
+  return Check(PASS if last <= proven * 1.001 else WARN, title, detail)
+
+
+def _attacked_below_clean(results: results_lib.Results) -> Check:
+  title = "No attack leaves more accuracy than no attack"
+  if results.clean is None or not results.attacks:
+    return Check(NOT_RUN, title, "Needs clean and attacked accuracy.")
+  wrong = [
+    f"{_name(attack)} left {formats.percent(attack.accuracy)}"
+    for attack in results.attacks
+    if _clearly_above(attack, results.clean)
+  ]
+  if wrong:
+    return Check(
+      WARN,
+      title,
+      f"Clean accuracy is {formats.percent(results.clean.accuracy)}, but"
+      f" {'; '.join(wrong)}.",
+    )
+  return Check(
+    PASS, title, f"Holds for all {len(results.attacks)} attack results."
+  )
+
+
+def _size_helps_attacker(results: results_lib.Results) -> Check:
+  title = "A larger attack never leaves more accuracy"
+  pairs, wrong = 0, []
+  for name in results.attack_names:
+    for norm in ("linf", "l2", "l1"):
+      series = sorted(
+        (a for a in results.attacks if (a.name, a.norm) == (name, norm)),
+        key=lambda attack: attack.attack_eps,
+      )
+      for small, large in zip(series, series[1:]):
+        pairs += 1
+        if _clearly_above(large, small):
+          wrong.append(f"{_name(large)} is weaker than {_name(small)}")
+  if not pairs:
+    return Check(NOT_RUN, title, "Needs one attack at two sizes.")
+  if wrong:
+    detail = f"{'; '.join(wrong)}: a sign of masked gradients."
+    return Check(WARN, title, detail)
+  return Check(PASS, title, f"Holds for all {pairs} neighbouring sizes.")
+
+
+def _iterations_help_attacker(results: results_lib.Results) -> Check:
+  title = "Iterated attacks are at least as strong as one step"
+  pairs, wrong = 0, []
+  single = [a for a in results.attacks if a.name.lower() in _SINGLE_STEP]
+  for one in single:
+    same_size = [
+      attack
+      for attack in results.attacks
+      if (attack.norm, attack.attack_eps) == (one.norm, one.attack_eps)
+      and (attack.steps or 1) > 1
+    ]
+    if same_size:
+      pairs += 1
+      best = min(same_size, key=lambda attack: attack.accuracy)
+      if _clearly_above(best, one):
+        wrong.append(f"{_name(one)} beats {_name(best)}")
+  if not pairs:
+    return Check(NOT_RUN, title, "Needs FGSM and an iterated attack.")
+  if wrong:
+    detail = f"{'; '.join(wrong)}: a sign of masked gradients."
+    return Check(WARN, title, detail)
+  return Check(PASS, title, f"Holds at all {pairs} sizes where both were run.")
+
+
+def _curve_falls(results: results_lib.Results) -> Check:
+  smoothed = results.smoothed
+  if smoothed is None:
+    title = "Certified accuracy falls with the radius"
+    return Check(NOT_RUN, title, "No certification was run.")
+  title = f"{radius_word(smoothed).capitalize()} accuracy falls with the radius"
+  for near, far in zip(smoothed.curve, smoothed.curve[1:]):
+    if far.accuracy > near.accuracy + 1e-9:
+      return Check(
+        WARN,
+        title,
+        f"It rises from radius {formats.number(near.radius)} to"
+        f" {formats.number(far.radius)}, which no set of certificates can do.",
+      )
+  return Check(PASS, title, f"Holds over {len(smoothed.curve)} radii.")
+
+
+def _certified_below_attacked(results: results_lib.Results) -> Check:
+  smoothed = results.smoothed
+  word = radius_word(smoothed) if smoothed else "certified"
+  title = f"{word.capitalize()} \u2264 attacked accuracy at the same radius"
+  pairs = [] if smoothed is None else comparable(results)
+  if not pairs:
+    return Check(
+      NOT_RUN, title, "Needs certificates and attacks in the same norm."
+    )
+  above = [
+    (point, attack) for point, attack in pairs if _clearly_above(point, attack)
+  ]
+  if not above:
+    return Check(
+      PASS,
+      title,
+      f"Holds at all {len(pairs)} comparable sizes, though the radii belong to"
+      " the smoothed classifier and the attacks were run on the network without"
+      " noise.",
+    )
+  found = "; ".join(
+    f"{word} {formats.percent(point.accuracy)} at radius"
+    f" {formats.number(point.radius)}, {_name(attack)} leaves"
+    f" {formats.percent(attack.accuracy)}"
+    for point, attack in above
+  )
+  return Check(
+    NOTE,
+    title,
+    f"{found}. Not a contradiction: the radii belong to the smoothed"
+    " classifier, and the attacks were run on the network without noise.",
+  )
+
+
+def comparable(
+  results: results_lib.Results,
+) -> list[tuple[metrics_lib.CurvePoint, metrics_lib.AttackResult]]:
+  """Each attacked size with the certified accuracy that it must not undercut.
+
+  Robust accuracy falls with the size, so an attack of size s is held against
+  the curve at the smallest radius >= s.
+  """
+  smoothed = results.smoothed
+  pairs = []
+  for (norm, size), attack in metrics_lib.worst_by_size(
+    results.attacks
+  ).items():
+    points = [p for p in smoothed.curve if p.radius >= size]
+    if norm == smoothed.norm and points:
+      pairs.append((points[0], attack))
+  return pairs
+
+
+def radius_word(smoothed: metrics_lib.Smoothed) -> str:
+  """Says certified for proven radii only; a claimed one is called claimed."""
+  return "certified" if smoothed.kind == "proven" else "claimed"
+
+
+def _name(attack: metrics_lib.AttackResult) -> str:
+  size = formats.number(attack.attack_eps)
+  return f"{attack.name} {formats.norm(attack.norm)} {size}"
+
+
+def _clearly_above(first, second) -> bool:
+  """Whether the first accuracy is above the second beyond chance."""
+  if first.interval is not None and second.interval is not None:
+    return first.interval[0] > second.interval[1]
+  return first.accuracy > second.accuracy

@@ -1,0 +1,90 @@
+"""How numbers are written, in one place, so that every part agrees."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+  """0.934 -> '93.4%'."""
+  return "-" if value is None else f"{100 * value:.{digits}f}%"
+
+
+def interval(bounds: tuple[float, float] | None) -> str:
+  """(0.917, 0.948) -> '91.7-94.8%', with an en dash."""
+  if bounds is None:
+    return "-"
+  return f"{100 * bounds[0]:.1f}\u2013{100 * bounds[1]:.1f}%"
+
+
+def number(value: object) -> str:
+  """Any setting as a person writes it: 4000 -> '4,000', 1e-05 -> '1e-5'."""
+  if isinstance(value, bool) or value is None:
+    return {True: "yes", False: "no", None: "none"}[value]
+  if isinstance(value, int):
+    return f"{value:,}" if abs(value) >= 10_000 else str(value)
+  if isinstance(value, float):
+    if math.isfinite(value) and value == int(value) and 1e4 <= abs(value) < 1e9:
+      return f"{int(value):,}"
+    return _short_exponent(f"{value:.6g}")
+  if isinstance(value, (list, tuple)):
+    return ", ".join(number(item) for item in value) or "none"
+  return str(value)
+
+
+def dp_epsilon(value: float | None) -> str:
+  """Three significant digits, rounded up: a guarantee is never flattered."""
+  if value is None or not math.isfinite(value):
+    return "\u221e"
+  if value <= 0:
+    return "0"
+  scale = 10.0 ** (math.floor(math.log10(value)) - 2)
+  # The tolerance keeps an exact 3.0 from becoming 3.01 by its last bit.
+  return f"{math.ceil(value / scale - 1e-6) * scale:.6g}"
+
+
+def dp_epsilon_lower(value: float) -> str:
+  """Three significant digits, rounded down: for an audit's lower bound."""
+  if value <= 0:
+    return "0"
+  scale = 10.0 ** (math.floor(math.log10(value)) - 2)
+  return f"{math.floor(value / scale + 1e-6) * scale:.6g}"
+
+
+def dp_delta(value: float) -> str:
+  """1e-05 -> '1e-5'; 0 stays '0' (pure differential privacy)."""
+  return _short_exponent(f"{value:.3g}")
+
+
+def duration(seconds: float) -> str:
+  """123.4 -> '2 min 3 s'."""
+  if seconds < 10:
+    return f"{seconds:.1f} s"
+  whole = round(seconds)
+  if whole < 60:
+    return f"{whole} s"
+  if whole < 3600:
+    return f"{whole // 60} min {whole % 60} s"
+  return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def moment(text: str) -> str:
+  """An ISO time as '15 November 2025, 21:04 UTC'; other text unchanged."""
+  try:
+    when = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+  except ValueError:
+    return text
+  zone = when.strftime(" %Z") if when.tzinfo else ""
+  return f"{when.day} {when:%B %Y, %H:%M}{zone}"
+
+
+def norm(name: str) -> str:
+  """'linf' -> 'l\u221e', 'l2' -> 'l\u2082', 'l1' -> 'l\u2081'."""
+  signs = {"linf": "\u2113\u221e", "l2": "\u2113\u2082", "l1": "\u2113\u2081"}
+  return signs.get(name, name)
+
+
+def _short_exponent(text: str) -> str:
+  mantissa, mark, exponent = text.partition("e")
+  return f"{mantissa}e{int(exponent)}" if mark else text

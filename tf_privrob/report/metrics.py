@@ -1,0 +1,258 @@
+"""What a run measured, typed, with the numbers that head the report.
+
+Accuracies come with two-sided Clopper-Pearson intervals. The sizes at which
+the headline figures are quoted are chosen by rules that never look at a
+result, so that no figure on the page is picked because it flatters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+
+from tf_privrob import validate
+
+Interval = tuple[float, float]
+
+
+def binomial_interval(
+  successes: int, count: int, confidence: float = 0.95
+) -> Interval:
+  """Exact two-sided interval for a proportion (Clopper & Pearson 1934).
+
+  Whatever the true p, the interval covers it with probability at least
+  `confidence`: its ends are the Beta quantiles
+
+      low  = Beta^-1((1 - confidence) / 2; k, n - k + 1)
+      high = Beta^-1(1 - (1 - confidence) / 2; k + 1, n - k)
+
+  with k = `successes`, n = `count`; low = 0 at k = 0 and high = 1 at k = n.
+
+  Args:
+    successes: how many of the `count` examples succeeded.
+    count: how many examples were tried.
+    confidence: coverage that the interval guarantees.
+
+  Returns:
+    (low, high).
+  """
+  from scipy import special
+
+  validate.positive_int(count=count)
+  validate.open_probability(confidence=confidence)
+  if successes != int(successes) or not 0 <= successes <= count:
+    raise ValueError(
+      f"Expected a whole number 0 <= successes={successes!r} <= count={count}."
+    )
+  tail = (1 - confidence) / 2
+  failures = count - successes
+  low = high = None
+  if successes == 0:
+    low = 0.0
+  if failures == 0:
+    high = 1.0
+  if low is None:
+    low = float(special.betaincinv(successes, failures + 1, tail))
+  if high is None:
+    high = float(special.betaincinv(successes + 1, failures, 1 - tail))
+  return low, high
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy:
+  """A share of correct examples, of how many, and its 95% interval."""
+
+  accuracy: float
+  count: int | None = None
+  interval: Interval | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackResult(Accuracy):
+  """Accuracy left by one attack at one size."""
+
+  name: str = "attack"
+  norm: str = "linf"
+  attack_eps: float = 0.0
+  steps: int | None = None
+  restarts: int | None = None
+  warnings: tuple[str, ...] = ()
+  seconds: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CurvePoint:
+  """Share of examples that are correct with a radius of at least `radius`."""
+
+  radius: float
+  accuracy: float
+  interval: Interval | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Smoothed:
+  """Radii of the randomly smoothed classifier over a set of examples.
+
+  `kind` is "proven" where a theorem supports every radius and "claimed"
+  where only a paper says so; the report words the two differently.
+  """
+
+  curve: tuple[CurvePoint, ...]
+  kind: str = "proven"
+  norm: str = "l2"
+  smoothing_stddev: float | None = None
+  num_selection: int | None = None
+  num_estimation: int | None = None
+  confidence: float | None = None
+  count: int | None = None
+  abstained: int | None = None
+  mean_radius: float | None = None
+  seconds: float | None = None
+
+
+def as_number(value: Any) -> float | None:
+  """A finite number as it is, anything else as None."""
+  if isinstance(value, bool) or not isinstance(value, (int, float)):
+    return None
+  return value if math.isfinite(value) else None
+
+
+def _whole(value: Any) -> int | None:
+  value = as_number(value)
+  return None if value is None else int(value)
+
+
+def _share(value: Any, name: str) -> float:
+  share = as_number(value)
+  if share is None or not 0 <= share <= 1:
+    raise ValueError(f"expected {name} in [0, 1], received {value!r}")
+  return share
+
+
+def _interval(entry: Mapping[str, Any], share: float, count: int | None):
+  """The file's own interval, or the exact one where it gives only a count."""
+  bounds = entry.get("interval")
+  if isinstance(bounds, (list, tuple)) and len(bounds) == 2:
+    low, high = (as_number(bound) for bound in bounds)
+    if low is not None and high is not None:
+      return (low, high)
+  if count:
+    return binomial_interval(round(share * count), count)
+  return None
+
+
+def parse_accuracy(entry: Mapping[str, Any]) -> Accuracy:
+  """Reads the `clean` entry of metrics.json."""
+  share = _share(entry.get("accuracy"), "accuracy")
+  count = _whole(entry.get("count"))
+  return Accuracy(share, count, _interval(entry, share, count))
+
+
+def parse_attack(entry: Mapping[str, Any]) -> AttackResult:
+  """Reads one entry of `attacks` in metrics.json."""
+  base = parse_accuracy(entry)
+  attack_eps = as_number(entry.get("attack_eps"))
+  if attack_eps is None or attack_eps < 0:
+    raise ValueError(
+      f"expected attack_eps >= 0, received {entry.get('attack_eps')!r}"
+    )
+  warnings = entry.get("warnings") or ()
+  return AttackResult(
+    accuracy=base.accuracy,
+    count=base.count,
+    interval=base.interval,
+    name=str(entry.get("name", "attack")),
+    norm=str(entry.get("norm", "linf")),
+    attack_eps=attack_eps,
+    steps=_whole(entry.get("steps")),
+    restarts=_whole(entry.get("restarts")),
+    warnings=(warnings,)
+    if isinstance(warnings, str)
+    else tuple(map(str, warnings)),
+    seconds=as_number(entry.get("seconds")),
+  )
+
+
+def parse_smoothed(
+  entry: Mapping[str, Any], kinds: Iterable[str] = ()
+) -> Smoothed:
+  """Reads `smoothed` in metrics.json.
+
+  Args:
+    entry: the JSON object.
+    kinds: what certificates.csv says of its rows. One claimed radius makes
+      the whole curve a claim.
+  """
+  count = _whole(entry.get("count"))
+  points = []
+  for point in entry.get("curve") or ():
+    share = _share(point.get("accuracy"), "accuracy")
+    radius = as_number(point.get("radius"))
+    if radius is None or radius < 0:
+      raise ValueError(f"expected radius >= 0, got {point.get('radius')!r}")
+    points.append(CurvePoint(radius, share, _interval(point, share, count)))
+  if not points:
+    raise ValueError("expected at least one point in curve, received none")
+  proven = {str(entry.get("kind", "proven")), *kinds} == {"proven"}
+  return Smoothed(
+    curve=tuple(sorted(points, key=lambda point: point.radius)),
+    kind="proven" if proven else "claimed",
+    norm=str(entry.get("norm", "l2")),
+    smoothing_stddev=as_number(entry.get("smoothing_stddev")),
+    num_selection=_whole(entry.get("num_selection")),
+    num_estimation=_whole(entry.get("num_estimation")),
+    confidence=as_number(entry.get("confidence")),
+    count=count,
+    abstained=_whole(entry.get("abstained")),
+    mean_radius=as_number(entry.get("mean_radius")),
+    seconds=as_number(entry.get("seconds")),
+  )
+
+
+def worst_by_size(
+  attacks: Iterable[AttackResult],
+) -> dict[tuple[str, float], AttackResult]:
+  """The strongest attack's result for every (norm, attack_eps) tried."""
+  worst: dict[tuple[str, float], AttackResult] = {}
+  for attack in attacks:
+    key = (attack.norm, attack.attack_eps)
+    if key not in worst or attack.accuracy < worst[key].accuracy:
+      worst[key] = attack
+  return dict(sorted(worst.items(), key=lambda item: item[0]))
+
+
+def headline_attack(attacks: Iterable[AttackResult]) -> AttackResult | None:
+  """The worst result at the size that stands for all.
+
+  The norm with the most results (ties: linf, then l2), and in it the median
+  of the positive sizes, the larger one of two.
+  """
+  attacks = [attack for attack in attacks if attack.attack_eps > 0]
+  if not attacks:
+    return None
+  norms = [attack.norm for attack in attacks]
+  order = ["l1", "l2", "linf"]
+  norm = max(
+    sorted(set(norms)),
+    key=lambda n: (norms.count(n), order.index(n) if n in order else -1),
+  )
+  sizes = sorted({a.attack_eps for a in attacks if a.norm == norm})
+  return worst_by_size(attacks)[norm, sizes[len(sizes) // 2]]
+
+
+def headline_radius(smoothed: Smoothed) -> CurvePoint:
+  """The curve's point nearest to one standard deviation of the noise.
+
+  A radius of one smoothing_stddev is what a top class of probability
+  Phi(1) = 84% earns, so it stands for the noise that was chosen.
+  """
+  positive = [point for point in smoothed.curve if point.radius > 0]
+  if not positive:
+    return smoothed.curve[0]
+  if smoothed.smoothing_stddev is None:
+    return positive[len(positive) // 2]
+  stddev = smoothed.smoothing_stddev
+  return min(positive, key=lambda p: (abs(p.radius - stddev), p.radius))

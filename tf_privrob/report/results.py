@@ -1,0 +1,194 @@
+"""Everything a run folder says, read once and without ever failing.
+
+A part that is not there stays None ("not run"). A part that is there but
+cannot be read stays None as well, and the reason goes to `problems`, which
+the page shows at its top.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+from typing import Callable
+
+import numpy as np
+
+from tf_privrob.privacy import statement as statement_lib
+from tf_privrob.report import metrics as metrics_lib
+from tf_privrob import run_folder
+
+_EXAMPLE_RANKS = {
+  "clean": 4,
+  "adversarial": 5,
+  "attack_names": 1,
+  "labels": 1,
+  "clean_predictions": 1,
+  "adversarial_predictions": 2,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+  """The parts of a run; None or empty where a part was not run."""
+
+  run_dir: str
+  config: Mapping[str, Any]
+  run: Mapping[str, Any]
+  history: tuple[Mapping[str, Any], ...]
+  privacy: statement_lib.PrivacyStatement | None
+  clean: metrics_lib.Accuracy | None
+  attacks: tuple[metrics_lib.AttackResult, ...]
+  smoothed: metrics_lib.Smoothed | None
+  examples: Mapping[str, np.ndarray] | None
+  commands: tuple[str, ...]
+  problems: tuple[str, ...]
+
+  @property
+  def title(self) -> str:
+    """What was trained on what; the folder's name where that is unknown."""
+    if not self.config:
+      return f"Run {pathlib.Path(self.run_dir).name}"
+    return f"{self.method} on {self.dataset}"
+
+  @property
+  def method(self) -> str:
+    """The method's name as people write it."""
+    name = str(self.config.get("method") or "unknown method")
+    return {"dp_sgd": "DP-SGD"}.get(name, name)
+
+  @property
+  def dataset(self) -> str:
+    """The data set's name."""
+    name = self.config.get("dataset") or self.section("dataset").get("name")
+    return str(name or "unknown data set")
+
+  @property
+  def network(self) -> str:
+    """The network's name."""
+    return str(self.config.get("network") or "unknown network")
+
+  @property
+  def attack_names(self) -> tuple[str, ...]:
+    """Every attack once, in the order in which it was first run."""
+    return tuple(dict.fromkeys(attack.name for attack in self.attacks))
+
+  def section(self, name: str) -> Mapping[str, Any]:
+    """A nested object of run.json, or an empty one."""
+    value = self.run.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+class _Reader:
+  """Calls that may fail, with each failure written down."""
+
+  def __init__(self):
+    self.problems: list[str] = []
+
+  def attempt(self, what: str, read: Callable[[], Any]) -> Any:
+    try:
+      return read()
+    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+      self.problems.append(f"{what}: {error}")
+      return None
+
+
+def read(folder: run_folder.RunFolder) -> Results:
+  """Reads the whole run folder."""
+  reader = _Reader()
+  config = reader.attempt("config.json", lambda: folder.config)
+  run = reader.attempt("run.json", lambda: folder.run)
+  payload = reader.attempt("privacy.json", lambda: folder.privacy)
+  measured = reader.attempt("metrics.json", lambda: folder.metrics) or {}
+  history = reader.attempt("history.jsonl", lambda: folder.history)
+  examples = reader.attempt("examples.npz", lambda: _examples(folder))
+  privacy = payload and reader.attempt(
+    "privacy.json",
+    lambda: _statement(payload),
+  )
+  clean = measured.get("clean") and reader.attempt(
+    "metrics.json, clean",
+    lambda: metrics_lib.parse_accuracy(measured["clean"]),
+  )
+  kinds = reader.attempt("certificates.csv", lambda: _kinds(folder))
+  smoothed = measured.get("smoothed") and reader.attempt(
+    "metrics.json, smoothed",
+    lambda: metrics_lib.parse_smoothed(
+      measured["smoothed"], ("unknown",) if kinds is None else kinds
+    ),
+  )
+  return Results(
+    run_dir=str(folder.path),
+    config=config or {},
+    run=run or {},
+    history=tuple(history or ()),
+    privacy=privacy or None,
+    clean=clean or None,
+    attacks=_attacks(reader, measured.get("attacks")),
+    smoothed=smoothed or None,
+    examples=examples,
+    commands=tuple(map(str, measured.get("commands") or ())),
+    problems=tuple(reader.problems),
+  )
+
+
+def _attacks(
+  reader: _Reader, entries: Any
+) -> tuple[metrics_lib.AttackResult, ...]:
+  attacks = []
+  for index, entry in enumerate(entries or ()):
+    attack = reader.attempt(
+      f"metrics.json, attack {index + 1}",
+      lambda entry=entry: metrics_lib.parse_attack(entry),
+    )
+    if attack is not None:
+      attacks.append(attack)
+  return tuple(attacks)
+
+
+def _statement(payload: dict[str, Any]) -> statement_lib.PrivacyStatement:
+  statement = statement_lib.PrivacyStatement.from_dict(payload)
+  statement.text()  # refuses a release or an accountant without its figures
+  return statement
+
+
+def _kinds(folder: run_folder.RunFolder) -> set[str]:
+  """The kinds ("proven", "claimed") of the rows of certificates.csv."""
+  path = folder.file("certificates.csv")
+  if not path.exists():
+    return set()
+  text = path.read_text(encoding="utf-8")
+  lines = text[: text.rfind("\n") + 1].splitlines()  # a crash may cut the last
+  return {row.get("kind") or "unknown" for row in csv.DictReader(lines)}
+
+
+def _examples(folder: run_folder.RunFolder) -> dict[str, np.ndarray] | None:
+  """The example pictures, or None where the inputs are not pictures."""
+  arrays = folder.examples
+  if arrays is None:
+    return None
+  missing = sorted(set(_EXAMPLE_RANKS) - set(arrays))
+  if missing:
+    raise ValueError(f"expected arrays {', '.join(missing)}, received none")
+  if arrays["clean"].ndim == 2:
+    return None  # rows of features: nothing to look at
+  for name, rank in _EXAMPLE_RANKS.items():
+    if arrays[name].ndim != rank:
+      raise ValueError(
+        f"expected {name} of rank {rank}, received shape {arrays[name].shape}"
+      )
+  count, attacks = len(arrays["clean"]), len(arrays["attack_names"])
+  shapes = {
+    "adversarial": (attacks, *arrays["clean"].shape),
+    "labels": (count,),
+    "clean_predictions": (count,),
+    "adversarial_predictions": (attacks, count),
+  }
+  for name, shape in shapes.items():
+    if arrays[name].shape != shape:
+      raise ValueError(
+        f"expected {name} of shape {shape}, received {arrays[name].shape}"
+      )
+  return arrays
