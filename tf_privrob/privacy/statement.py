@@ -1,0 +1,185 @@
+"""Claimed, proven, audited: one guarantee, three figures, never one alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+from tf_privrob import validate
+from tf_privrob.privacy import accounting
+
+SAMPLERS = ("poisson", "shuffle", "full_batch", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+  """(dp_epsilon, dp_delta), both finite; no bound is None, not infinity."""
+
+  dp_epsilon: float
+  dp_delta: float
+
+  def __post_init__(self):
+    validate.non_negative(dp_epsilon=self.dp_epsilon, dp_delta=self.dp_delta)
+    if self.dp_delta >= 1:
+      raise ValueError(f"Expected 0 <= dp_delta={self.dp_delta!r} < 1.")
+
+  def __str__(self) -> str:
+    return f"dp_epsilon={self.dp_epsilon:.4g} at dp_delta={self.dp_delta:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumption:
+  """What a proof rests on, and the code that makes it true."""
+
+  text: str
+  enforced_by: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacyStatement:
+  """What is known about the privacy of one model.
+
+  Attributes:
+    claimed: what the theorem of the method's paper would say, None: nothing.
+    proven: what composition supports for what the code really did; None: no
+      finite bound is known.
+    audited: a lower bound on dp_epsilon that an attack demonstrated; None: not
+      run.
+    audit_note: how the audit was made, its confidence.
+    neighbouring: "add_or_remove_one" or "replace_one".
+    sampler: "poisson", "shuffle", "full_batch" or "none" (no mini-batches).
+    accountant: name, library, version, and both figures `rdp` and `pld` with
+      their routes; empty if nothing was accounted.
+    releases: `Release.record()` of each: name, description, count, parameters.
+    assumptions: of the proof.
+    caveats: why claimed is not proven, and what no figure covers.
+  """
+
+  claimed: Budget | None
+  proven: Budget | None
+  audited: float | None = None
+  audit_note: str = ""
+  neighbouring: str = "add_or_remove_one"
+  sampler: str = "none"
+  accountant: dict[str, Any] = dataclasses.field(default_factory=dict)
+  releases: tuple[dict[str, Any], ...] = ()
+  assumptions: tuple[Assumption, ...] = ()
+  caveats: tuple[str, ...] = ()
+
+  def __post_init__(self):
+    validate.one_of(accounting.NEIGHBOURING, neighbouring=self.neighbouring)
+    validate.one_of(SAMPLERS, sampler=self.sampler)
+    if self.audited is not None and not self.audited >= 0:
+      raise ValueError(f"Expected audited={self.audited!r} >= 0 or None.")
+    for name in ("releases", "assumptions", "caveats"):
+      object.__setattr__(self, name, tuple(getattr(self, name)))
+
+  @classmethod
+  def for_dp_sgd(cls, *args, **kwargs) -> PrivacyStatement:
+    """The statement of a DP-SGD run; see `dp_sgd_statement.for_dp_sgd`."""
+    from tf_privrob.privacy import dp_sgd_statement
+
+    return dp_sgd_statement.for_dp_sgd(*args, **kwargs)
+
+  @property
+  def violated(self) -> bool:
+    """Whether the audit refutes the proven or the claimed figure."""
+    if self.audited is None:
+      return False
+    bounds = [b.dp_epsilon for b in (self.proven, self.claimed) if b]
+    return any(self.audited > bound for bound in bounds)
+
+  def text(self) -> str:
+    """One paragraph that always shows all three figures."""
+    audited = "not run"
+    if self.audited is not None:
+      audited = f"dp_epsilon>={self.audited:.4g}"
+    if self.audit_note:
+      audited += f" ({self.audit_note})"
+    parts = [
+      f"Privacy ({self.neighbouring}, sampler {self.sampler}): claimed"
+      f" {self.claimed or 'none'} / proven {self.proven or 'none known'}"
+      f" / audited {audited}."
+    ]
+    if self.violated:
+      parts.append("VIOLATED: the audit refutes a stated figure.")
+    if self.accountant:
+      parts.append(
+        f"Accountant {self.accountant['name']} ({self.accountant['library']}"
+        f" {self.accountant['version']}): pld {self.accountant['pld']:.4g},"
+        f" rdp {self.accountant['rdp']:.4g}."
+      )
+    if self.releases:
+      listed = ", ".join(f"{r['count']} x {r['name']}" for r in self.releases)
+      parts.append(f"Released: {listed}.")
+    if self.assumptions:
+      listed = "; ".join(
+        f"{a.text} [{a.enforced_by}]" for a in self.assumptions
+      )
+      parts.append(f"Assumes: {listed}.")
+    if self.caveats:
+      parts.append("Caveats: " + " ".join(self.caveats))
+    return " ".join(parts)
+
+  def __str__(self) -> str:
+    return self.text()
+
+  def replace(self, **changes) -> PrivacyStatement:
+    """A copy with some fields changed, e.g. `audited` after an audit."""
+    return dataclasses.replace(self, **changes)
+
+  def to_dict(self) -> dict[str, Any]:
+    """The JSON form as a dict, with the text beside it."""
+    fields = _encode(dataclasses.asdict(self))
+    return {**fields, "violated": self.violated, "text": self.text()}
+
+  def to_json(self) -> str:
+    """Strict JSON: an infinite figure is the string "Infinity"."""
+    return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+  @classmethod
+  def from_dict(cls, values: dict[str, Any]) -> PrivacyStatement:
+    """Inverts `to_dict`; unknown fields are errors."""
+    values = {k: v for k, v in values.items() if k not in ("violated", "text")}
+    names = [field.name for field in dataclasses.fields(cls)]
+    for name in values:
+      validate.one_of(names, field=name)
+    values = _decode(values)
+    for name in ("claimed", "proven"):
+      if values.get(name) is not None:
+        values[name] = Budget(**values[name])
+    values["assumptions"] = tuple(
+      Assumption(**a) for a in values.get("assumptions", ())
+    )
+    return cls(**values)
+
+  @classmethod
+  def from_json(cls, text: str) -> PrivacyStatement:
+    """Inverts `to_json`."""
+    return cls.from_dict(json.loads(text))
+
+
+_SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+
+
+def _encode(value: Any) -> Any:
+  """Makes non-finite numbers strings, at any depth."""
+  if isinstance(value, dict):
+    return {name: _encode(item) for name, item in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_encode(item) for item in value]
+  if hasattr(value, "item"):
+    value = value.item()  # A NumPy scalar.
+  if isinstance(value, float) and not math.isfinite(value):
+    return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+  return value
+
+
+def _decode(value: Any) -> Any:
+  if isinstance(value, dict):
+    return {name: _decode(item) for name, item in value.items()}
+  if isinstance(value, list):
+    return [_decode(item) for item in value]
+  return _SPECIAL.get(value, value) if isinstance(value, str) else value
