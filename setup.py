@@ -20,7 +20,6 @@ _INSTALL = [
   "dp-accounting==0.4.3",
   "importlib_resources",
   "matplotlib",
-  "ml_collections",
   "mlxtend",
   "numpy<2",
   "scikit-learn",

@@ -166,7 +166,7 @@ def main() -> None:
   dataset = data.load(_DATASET.value, _DATA_DIR.value, value_range)
   model = train(
     _METHOD.value,
-    flags.FLAGS.config,
+    command.chosen(_settings()),
     dataset,
     _NETWORK.value,
     _RUN_DIR.value,

@@ -231,6 +231,16 @@ def test_untrained_model_has_no_statement():
     _method().privacy_statement()
 
 
+def test_second_fit_is_refused_also_after_loading(tmp_path):
+  method = _trained()
+  with pytest.raises(ValueError, match="trained for 8 steps"):
+    method.fit(*_arrays(), verbose=0)
+  method.save(tmp_path / "x.keras")
+  loaded = tf.keras.models.load_model(tmp_path / "x.keras")
+  with pytest.raises(ValueError, match="trained for 8 steps"):
+    loaded.fit(*_arrays(), verbose=0)
+
+
 def test_keras_callbacks_and_metrics():
   seen = []
   callback = tf.keras.callbacks.LambdaCallback(

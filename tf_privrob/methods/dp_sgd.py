@@ -166,6 +166,12 @@ class DPSGD(tf.keras.Model):
       validate.labels(
         classes, len(validation_data[0]), y_test=validation_data[1]
       )
+    if self._run_record.get("steps") and not resume:
+      raise ValueError(
+        f"This model has been trained for {self._run_record['steps']} steps: a"
+        " second fit would release more than its statement says. Wrap a fresh"
+        " network, or continue a run folder with resume=True."
+      )
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
       raise ValueError(
         "Expected one replica: noise is added once per step. Train under the"

@@ -76,8 +76,10 @@ class Session:
       checkpoint.restore(folder / "checkpoints", model.state_variables())
     return cls(model, plan, folder, ledger)
 
-  def train(self, x, y, validation_data, callbacks, verbose):
-    """Runs the steps that are left, epoch by epoch."""
+  def train(
+    self, x, y, validation_data, callbacks, verbose
+  ) -> tf.keras.callbacks.History:
+    """Runs the steps that are left; returns the history of this session."""
     model, sampler = self._model, self._plan.sampler
     seed = model.config.seed
     if seed is None:
@@ -86,11 +88,12 @@ class Session:
     model.set_session(key=words.view(np.int32), step=self.charged)
     journal = _Journal(model, self._plan, self._ledger, self._folder, verbose)
     history = tf.keras.callbacks.History()
+    history.history, history.epoch = {}, []
     try:
       for start, epochs, steps in self._blocks():
         batches = sampler.batches(x, y, seed, self.index, start, epochs * steps)
         first = start // sampler.steps_per_epoch
-        history = tf.keras.Model.fit(
+        block = tf.keras.Model.fit(
           model,
           batches,
           initial_epoch=first,
@@ -101,6 +104,9 @@ class Session:
           callbacks=[journal, *callbacks],
           verbose=0,
         )
+        history.epoch += block.epoch
+        for name, values in block.history.items():
+          history.history.setdefault(name, []).extend(values)
       model.swap_average()
     finally:
       if self._ledger:

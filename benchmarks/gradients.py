@@ -1,0 +1,249 @@
+"""Examples per second of one private step, beside its peers and plain SGD.
+
+python -m benchmarks.gradients [--json=gradients.json] [--networks=tutorial]
+
+Every candidate runs in a process of its own, round after round in turn, so
+that all of them meet the same machine; a row shows the best round. The peers:
+TF Privacy's DPSequential (XLA on and off) and vectorised optimizer, and Opacus'
+ghost clipping from the environment that `make bench-peers` builds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+
+from absl import app
+from absl import flags
+
+_NETWORKS = flags.DEFINE_list(
+  "networks", ["tutorial", "conv4", "cifar"], "Networks to time."
+)
+_BATCH = flags.DEFINE_integer("batch_size", 256, "Examples in a step.")
+_SECONDS = flags.DEFINE_float("seconds", 4.0, "Time of one round.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds over all candidates.")
+_JSON = flags.DEFINE_string("json", None, "Where to write the results.")
+_PEERS = flags.DEFINE_string(
+  "peers_python", ".venv-peers/bin/python", "Python that has Opacus."
+)
+_ONE = flags.DEFINE_string("one", None, "Internal: time this candidate only.")
+
+_SHAPES = {
+  "tutorial": (28, 28, 1),
+  "conv4": (28, 28, 1),
+  "cifar": (32, 32, 3),
+}
+_CANDIDATES = (
+  "sgd",
+  "tf_privrob",
+  "tfp_sequential",
+  "tfp_sequential_xla",
+  "tfp_vectorized",
+  "opacus_ghost",
+)
+
+
+def layers(network: str) -> list:
+  """The layers of a network: the tutorial's, or four 3x3 convolutions."""
+  import tensorflow as tf
+
+  lib = tf.keras.layers
+  inputs = lib.InputLayer(_SHAPES[network])
+  if network == "tutorial":
+    return [
+      inputs,
+      lib.Conv2D(16, 8, 2, "same", activation="relu"),
+      lib.MaxPooling2D(2, 1),
+      lib.Conv2D(32, 4, 2, "valid", activation="relu"),
+      lib.MaxPooling2D(2, 1),
+      lib.Flatten(),
+      lib.Dense(32, activation="relu"),
+      lib.Dense(10),
+    ]
+  return [
+    inputs,
+    lib.Conv2D(16, 3, 1, "same", activation="relu"),
+    lib.Conv2D(16, 3, 2, "same", activation="relu"),
+    lib.Conv2D(32, 3, 1, "same", activation="relu"),
+    lib.Conv2D(32, 3, 2, "same", activation="relu"),
+    lib.Flatten(),
+    lib.Dense(64, activation="relu"),
+    lib.Dense(10),
+  ]
+
+
+def _step(candidate: str, network: str, batch_size: int):
+  """A function that takes one step on a fixed batch."""
+  import tensorflow as tf
+
+  x = tf.random.stateless_uniform([batch_size, *_SHAPES[network]], [0, 1])
+  y = tf.random.stateless_uniform([batch_size], [0, 2], 0, 10, tf.int32)
+  sparse = tf.keras.losses.SparseCategoricalCrossentropy
+  if candidate == "sgd":
+    model = tf.keras.Sequential(layers(network))
+    model.compile(tf.keras.optimizers.SGD(0.1), sparse(from_logits=True))
+    return tf.function(lambda: model.train_step((x, y)))
+  if candidate == "tf_privrob":
+    return _our_step(network, x, y)
+  import tensorflow_privacy
+
+  loss = sparse(from_logits=True, reduction="none")
+  if candidate == "tfp_vectorized":
+    model = tf.keras.Sequential(layers(network))
+    optimizer = tensorflow_privacy.VectorizedDPKerasSGDOptimizer(
+      l2_norm_clip=1.0,
+      noise_multiplier=1.1,
+      num_microbatches=batch_size,
+      learning_rate=0.1,
+    )
+
+    @tf.function
+    def step():
+      with tf.GradientTape(persistent=True) as tape:
+        losses = loss(y, model(x, training=True))
+      optimizer.minimize(losses, model.trainable_variables, tape=tape)
+      return losses
+
+    return step
+  model = tensorflow_privacy.DPSequential(
+    l2_norm_clip=1.0,
+    noise_multiplier=1.1,
+    use_xla=candidate.endswith("xla"),
+    layers=layers(network),
+  )
+  model.compile(tf.keras.optimizers.SGD(0.1), loss)
+  return tf.function(lambda: model.train_step((x, y)))
+
+
+def _our_step(network: str, x, y):
+  """The whole private step: clipped sum, noise, update."""
+  import tensorflow as tf
+
+  from tf_privrob import gradients
+  from tf_privrob import mechanisms
+
+  model = tf.keras.Sequential(layers(network))
+  optimizer = tf.keras.optimizers.SGD(0.1)
+  optimizer.build(model.trainable_variables)
+  step = tf.Variable(0)
+
+  def losses(batch, seed):
+    del seed
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+      batch[1], model(batch[0], training=True)
+    )
+
+  clipped = gradients.ClippedGradients(losses, model, l2_clip_norm=1.0)
+  noise = mechanisms.GaussianMechanism(clipped.sensitivity(), 1.1)
+
+  @tf.function
+  def private_step():
+    total = clipped((x, y))
+    sizes = [gradient.shape.num_elements() for gradient in total.gradients]
+    seed = tf.random.experimental.stateless_fold_in([1, 2], step)
+    flat = tf.split(noise.sample([sum(sizes)], seed), sizes)
+    updates = [
+      (gradient + tf.reshape(part, gradient.shape)) / x.shape[0]
+      for gradient, part in zip(total.gradients, flat)
+    ]
+    optimizer.apply_gradients(zip(updates, model.trainable_variables))
+    step.assign_add(1)
+    return total.loss
+
+  return private_step
+
+
+def _time_one(candidate: str, network: str) -> dict:
+  import tensorflow as tf
+
+  tf.config.threading.set_intra_op_parallelism_threads(2)
+  tf.config.threading.set_inter_op_parallelism_threads(2)
+  step = _step(candidate, network, _BATCH.value)
+  for _ in range(3):
+    step()
+  times, end = [], time.perf_counter() + _SECONDS.value
+  while time.perf_counter() < end or len(times) < 5:
+    start = time.perf_counter()
+    tf.nest.flatten(step())[0].numpy()
+    times.append(time.perf_counter() - start)
+  return {
+    "examples_per_second": _BATCH.value / sorted(times)[len(times) // 2],
+    "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+  }
+
+
+def _run(candidate: str, network: str) -> dict | str:
+  """Times a candidate in its own process; a string says why it could not."""
+  arguments = [
+    f"--networks={network}",
+    f"--batch_size={_BATCH.value}",
+    f"--seconds={_SECONDS.value}",
+  ]
+  if candidate == "opacus_ghost":
+    if not pathlib.Path(_PEERS.value).exists():
+      return f"skipped: no {_PEERS.value} (make bench-peers builds it)"
+    script = pathlib.Path(__file__).with_name("peers_opacus.py")
+    words = [_PEERS.value, str(script), *arguments]
+  else:
+    words = [sys.executable, "-m", "benchmarks.gradients", *arguments]
+    words.append(f"--one={candidate}")
+  done = subprocess.run(
+    words,
+    capture_output=True,
+    text=True,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    check=False,
+  )
+  if done.returncode:
+    return f"failed: {done.stderr.strip().splitlines()[-1]}"
+  return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _rows(network: str) -> list[dict]:
+  best: dict[str, dict | str] = {}
+  for _ in range(_ROUNDS.value):
+    for candidate in _CANDIDATES:
+      if isinstance(best.get(candidate), str):
+        continue
+      found = _run(candidate, network)
+      rate = "examples_per_second"
+      known = best.get(candidate)
+      if known is None or isinstance(found, str) or found[rate] > known[rate]:
+        best[candidate] = found
+  ours = best["tf_privrob"]
+  rows = []
+  for candidate, found in best.items():
+    row = {"network": network, "candidate": candidate}
+    if isinstance(found, str):
+      row["note"] = found
+    else:
+      ratio = ours["examples_per_second"] / found["examples_per_second"]
+      row["examples/s"] = round(found["examples_per_second"])
+      row["ours / this"] = round(ratio, 2)
+      row["peak MiB"] = round(found["peak_mib"])
+    rows.append(row)
+  return rows
+
+
+def main(argv) -> None:
+  """Prints a table for each network."""
+  del argv
+  if _ONE.value:
+    print(json.dumps(_time_one(_ONE.value, _NETWORKS.value[0])))
+    return
+  from benchmarks import table
+
+  rows = [row for network in _NETWORKS.value for row in _rows(network)]
+  title = f"One step, batch {_BATCH.value}, 2 threads, best of {_ROUNDS.value}"
+  table.show(title, rows)
+  if _JSON.value:
+    table.write_json(_JSON.value, {"title": title, "rows": rows})
+
+
+if __name__ == "__main__":
+  app.run(main)

@@ -1,0 +1,258 @@
+"""Randomised smoothing: draws a second beside a plain PyTorch loop.
+
+python -m benchmarks.smoothing [--json=path] [--peers_python=interpreter]
+
+Both sides run the same network, draws and threads, alternating so that other
+load on the machine hits both; each figure is the best of its rounds. Ours is
+timed end to end, tracing included; PyTorch gets a warm-up and the best of its
+batch sizes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+# PyTorch uses oneDNN on every CPU; TensorFlow leaves it off without AVX512.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+from absl import app
+from absl import flags
+
+from benchmarks import table
+from tf_privrob import certify
+from tf_privrob.certify import votes
+
+_JSON = flags.DEFINE_string("json", None, "Also write the figures here.")
+_PEERS = flags.DEFINE_string(
+  "peers_python", ".venv-peers/bin/python", "Interpreter that has PyTorch."
+)
+_THREADS = flags.DEFINE_integer("threads", 2, "Threads on either side.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds; the best one counts.")
+_MEMORY_OF = flags.DEFINE_integer(
+  "memory_of", None, "Only print the peak memory of that many draws."
+)
+_STDDEV = 0.25
+_SELECTION = 100
+_TARGET = 1.3
+_TORCH_BATCHES = (200, 1000)
+# network, images, draws an image
+_WORK = (
+  ("tutorial", 100, 100),
+  ("tutorial", 10, 1_000),
+  ("tutorial", 2, 10_000),
+  ("two_conv", 20, 100),
+  ("two_conv", 1, 10_000),
+)
+
+
+def network(name: str) -> tf.keras.Model:
+  """The networks of `peers_torch_smoothing`, layer by layer."""
+  layers = tf.keras.layers
+  body = {
+    "tutorial": [
+      layers.Conv2D(16, 8, 2, "same", activation="relu"),
+      layers.MaxPool2D(2, 1),
+      layers.Conv2D(32, 4, 2, activation="relu"),
+      layers.MaxPool2D(2, 1),
+      layers.Flatten(),
+      layers.Dense(32, activation="relu"),
+    ],
+    "two_conv": [
+      layers.Conv2D(32, 3, padding="same", activation="relu"),
+      layers.MaxPool2D(),
+      layers.Conv2D(64, 3, padding="same", activation="relu"),
+      layers.MaxPool2D(),
+      layers.Flatten(),
+      layers.Dense(128, activation="relu"),
+    ],
+  }[name]
+  return tf.keras.Sequential(
+    [layers.InputLayer((28, 28, 1)), *body, layers.Dense(10)]
+  )
+
+
+def ours(model: tf.keras.Model, images: int, draws: int) -> float:
+  """Seconds to certify `images` images from scratch."""
+  x = np.random.RandomState(0).rand(images, 28, 28, 1).astype(np.float32)
+  certifier = certify.RandomizedSmoothing(
+    _STDDEV, num_selection=_SELECTION, num_estimation=draws
+  )
+  started = time.perf_counter()
+  rows = certifier.certify(model, x)
+  seconds = time.perf_counter() - started
+  assert sum(row.num_draws for row in rows) == images * (_SELECTION + draws)
+  return seconds
+
+
+class TorchPeer:
+  """The PyTorch loop in its own process; `missing` says why there is none."""
+
+  def __init__(self, interpreter: str):
+    script = os.path.join(os.path.dirname(__file__), "peers_torch_smoothing.py")
+    self.missing = ""
+    self.version = ""
+    if not os.path.exists(interpreter):
+      self.missing = f"{interpreter} does not exist (make bench-peers)"
+      return
+    self._process = subprocess.Popen(
+      [interpreter, script],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+
+  def seconds(self, name: str, images: int, draws: int, batch: int) -> float:
+    """Seconds for the same work."""
+    request = {
+      "network": name,
+      "images": images,
+      "selection": _SELECTION,
+      "estimation": draws,
+      "batch_size": batch,
+      "threads": _THREADS.value,
+    }
+    self._process.stdin.write(json.dumps(request) + "\n")
+    self._process.stdin.flush()
+    answer = self._process.stdout.readline()
+    if not answer:
+      raise RuntimeError(f"The PyTorch process died at {request}.")
+    answer = json.loads(answer)
+    self.version = answer["torch"]
+    return answer["seconds"]
+
+  def close(self) -> None:
+    """Ends the process."""
+    if not self.missing:
+      self._process.stdin.close()
+      self._process.wait()
+
+
+def compare(peer: TorchPeer) -> list[dict]:
+  """One row a piece of work."""
+  rows = []
+  for name, images, draws in _WORK:
+    model = network(name)
+    best, torch_best = float("inf"), {}
+    for _ in range(_ROUNDS.value):
+      best = min(best, ours(model, images, draws))
+      for batch in () if peer.missing else _TORCH_BATCHES:
+        spent = peer.seconds(name, images, draws, batch)
+        torch_best[batch] = min(torch_best.get(batch, spent), spent)
+    forwards = images * (_SELECTION + draws)
+    row = {
+      "network": name,
+      "draws": draws,
+      "ours forwards/s": round(forwards / best),
+      "ours images/s": round(images / best, 2),
+    }
+    if torch_best:
+      for batch, spent in torch_best.items():
+        row[f"torch {batch} forwards/s"] = round(forwards / spent)
+      row["times torch's best"] = round(min(torch_best.values()) / best, 2)
+    rows.append(row)
+  return rows
+
+
+def profile(name: str) -> list[dict]:
+  """Microseconds a draw of the noise, of the network and of both."""
+  model, blocks = network(name), 8
+  batch = blocks * votes.BLOCK
+  key = tf.Variable(1, dtype=tf.int64)
+
+  def noise():
+    return tf.concat(
+      [
+        votes.noise_block(tf.stack([key, key + n]), [28, 28, 1], _STDDEV)
+        for n in range(blocks)
+      ],
+      axis=0,
+    )
+
+  fixed = tf.Variable(tf.zeros([batch, 28, 28, 1]))
+  stages = {
+    "noise": tf.function(lambda: tf.reduce_max(noise())),
+    "network": tf.function(lambda: tf.argmax(model(fixed), axis=1)),
+    "both": tf.function(lambda: tf.argmax(model(fixed + noise()), axis=1)),
+  }
+  row = {"network": name}
+  for stage, step in stages.items():
+    times = []
+    for _ in range(30):
+      started = time.perf_counter()
+      step().numpy()
+      times.append(time.perf_counter() - started)
+    row[f"{stage} us/draw"] = round(1e6 * min(times) / batch, 1)
+  return [row]
+
+
+def peak_memory(draws: int) -> int:
+  """MiB at the peak of a fresh process that certifies one image."""
+  command = [sys.executable, "-m", "benchmarks.smoothing"]
+  done = subprocess.run(
+    [*command, f"--memory_of={draws}", f"--threads={_THREADS.value}"],
+    check=True,
+    stdout=subprocess.PIPE,
+    text=True,
+  )
+  return int(done.stdout.split()[-1])
+
+
+def main(argv) -> None:
+  """Runs the comparison and prints it."""
+  if len(argv) > 1:
+    raise app.UsageError(f"Unexpected arguments {argv[1:]}.")
+  tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
+  tf.config.threading.set_inter_op_parallelism_threads(_THREADS.value)
+  if _MEMORY_OF.value:
+    ours(network("tutorial"), 1, _MEMORY_OF.value)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    return
+  peer = TorchPeer(_PEERS.value)
+  try:
+    speed = compare(peer)
+  finally:
+    peer.close()
+  stages = profile("tutorial") + profile("two_conv")
+  memory = [
+    {"draws": draws, "peak MiB": peak_memory(draws)}
+    for draws in (1_000, 100_000)
+  ]
+  onednn = os.environ["TF_ENABLE_ONEDNN_OPTS"]
+  against = peer.missing or f"PyTorch {peer.version}"
+  table.show(
+    f"Randomised smoothing, {_THREADS.value} threads, oneDNN={onednn}", speed
+  )
+  print(
+    f"PyTorch was skipped: {peer.missing}"
+    if peer.missing
+    else f"Target: at least {_TARGET} times the best of {against}."
+  )
+  table.show("Where the time goes", stages)
+  table.show("Peak memory of one image", memory)
+  if _JSON.value:
+    table.write_json(
+      _JSON.value,
+      {
+        "benchmark": "smoothing",
+        "tensorflow": tf.__version__,
+        "onednn": onednn,
+        "peer": against,
+        "threads": _THREADS.value,
+        "target": _TARGET,
+        "speed": speed,
+        "stages": stages,
+        "memory": memory,
+      },
+    )
+
+
+if __name__ == "__main__":
+  app.run(main)

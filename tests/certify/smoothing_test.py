@@ -1,0 +1,329 @@
+"""Randomised smoothing: parity with a naive loop, laws, and bad input."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from tf_privrob.certify import binomial
+from tf_privrob.certify import smoothing
+from tf_privrob.certify import votes
+
+WEIGHTS = np.random.RandomState(0).randn(6, 3).astype(np.float32)
+X = np.random.RandomState(1).randn(9, 6).astype(np.float32)
+Y = np.arange(9) % 3
+
+
+def linear(x):
+  return tf.matmul(x, WEIGHTS)
+
+
+def certifier(**changes):
+  values = {"smoothing_stddev": 0.7, "num_selection": 30}
+  return smoothing.RandomizedSmoothing(
+    **{**values, "num_estimation": 460, **changes}
+  )
+
+
+def content(rows):
+  return [dataclasses.replace(row, seconds=0.0) for row in rows]
+
+
+def naive_counts(image, index, stage, draws, seed, stddev=0.7):
+  """Votes by numpy, one draw at a time, from the same noise."""
+  counts = np.zeros(3, int)
+  blocks = []
+  for block in range(-(-draws // votes.BLOCK)):
+    key = votes.noise_seeds(votes.seed_key(seed), index, stage, block)
+    blocks.append(votes.noise_block(key, image.shape, stddev).numpy())
+  for noise in np.concatenate(blocks)[:draws]:
+    counts[np.argmax((image + noise) @ WEIGHTS)] += 1
+  return counts
+
+
+def test_certify_equals_the_naive_procedure():
+  rows = certifier().certify(linear, X, Y, seed=5)
+  assert [row.index for row in rows] == list(range(9))
+  for index, row in enumerate(rows):
+    first = naive_counts(X[index], index, votes.SELECTION, 30, 5)
+    second = naive_counts(X[index], index, votes.ESTIMATION, 460, 5)
+    candidate = int(np.argmax(first))
+    bound = stats.beta.ppf(
+      1 - 0.999, second[candidate], 460 - second[candidate] + 1
+    )
+    if bound <= 0.5:
+      assert (row.prediction, row.radius) == (-1, 0.0)
+    else:
+      assert row.prediction == candidate
+      assert row.radius == pytest.approx(0.7 * stats.norm.ppf(bound), rel=1e-9)
+    assert (row.label, row.num_draws, row.stopped) == (Y[index], 490, "")
+    assert (row.norm, row.kind, row.confidence) == ("l2", "proven", 0.999)
+  assert {row.abstained for row in rows} == {True, False}
+
+
+def test_early_stop_equals_the_naive_procedure():
+  """Each look adds the next draws of the same sequence, never old ones."""
+  subject = certifier(radii=(0.1, 0.4))
+  plan = subject._plan()
+  for index, row in enumerate(subject.certify(linear, X, seed=5)):
+    first = naive_counts(X[index], index, votes.SELECTION, 30, 5)
+    candidate = int(np.argmax(first))
+    if plan.hopeless(int(first[candidate]), 30):
+      assert (row.num_draws, row.abstained) == (30, True)
+      continue
+    for look in plan.looks:
+      counts = naive_counts(X[index], index, votes.ESTIMATION, look.draws, 5)
+      verdict = plan.verdict(int(counts[candidate]), look)
+      if verdict is not None:
+        break
+    assert row.num_draws == 30 + look.draws
+    assert row.stopped == verdict.stopped
+    assert row.radius == max(0.0, verdict.radius)
+
+
+def test_predict_equals_the_naive_procedure():
+  classes = certifier().predict(linear, X, seed=5)
+  for index, answer in enumerate(classes):
+    counts = naive_counts(X[index], index, votes.PREDICTION, 460, 5)
+    second, first = np.sort(counts)[-2:]
+    p_value = stats.binomtest(first, first + second, 0.5).pvalue
+    assert answer == (np.argmax(counts) if p_value <= 1 - 0.999 else -1)
+  assert -1 in classes
+  assert classes.max() >= 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 30, 175, 1000])
+@pytest.mark.parametrize("radii", [(), (0.1, 0.4)])
+def test_batch_size_changes_nothing(batch_size, radii):
+  wanted = certifier(radii=radii).certify(linear, X, seed=3)
+  found = certifier(radii=radii, batch_size=batch_size).certify(
+    linear, X, seed=3
+  )
+  assert content(found) == content(wanted)
+
+
+@pytest.mark.parametrize("radii", [(), (0.1, 0.4)])
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_grouping_and_order_change_nothing(monkeypatch, group, radii):
+  wanted = content(certifier(radii=radii).certify(linear, X, Y, seed=3))
+  monkeypatch.setattr(smoothing, "_MOST_IN_GROUP", group)
+  order = [4, 8, 0, 3]
+  found = certifier(radii=radii).certify(
+    linear, X[order], Y[order], seed=3, indices=order
+  )
+  assert content(found) == [wanted[index] for index in order]
+
+
+def test_a_seed_fixes_everything_and_another_changes_it():
+  def radii(**kwargs):
+    return [row.radius for row in certifier().certify(linear, X, **kwargs)]
+
+  assert radii(seed=3) == radii(seed=3)
+  assert radii(seed=[3, 4]) == radii(seed=tf.constant([3, 4]))
+  assert radii(seed=3) != radii(seed=4)
+  assert radii(seed=[3, 4]) != radii(seed=[3, 5])
+
+
+def test_equal_inputs_get_independent_noise():
+  rows = certifier().certify(linear, np.repeat(X[:1], 8, axis=0))
+  assert len({row.radius for row in rows}) > 1
+
+
+def test_noise_seeds_never_collide():
+  stages = (votes.SELECTION, votes.ESTIMATION, votes.PREDICTION)
+  keys = {
+    tuple(votes.noise_seeds(1, index, stage, block))
+    for index, stage, block in itertools.product(
+      [0, 1, 2**31 - 1], stages, [0, 1, 2**28 - 1]
+    )
+  }
+  assert len(keys) == 27
+
+
+@pytest.mark.parametrize(
+  ("scale", "accepted"), [(1, True), (2 / 3, False), (1.5, False)]
+)
+def test_noise_is_gaussian_of_the_declared_scale(scale, accepted):
+  blocks = [
+    votes.noise_block(votes.noise_seeds(9, index, 1, 4), [40], 0.7 * scale)
+    for index in range(10)
+  ]
+  p_value = stats.kstest(np.ravel(blocks), stats.norm(scale=0.7).cdf).pvalue
+  assert (p_value > 1e-3) == accepted
+
+
+def test_noise_is_not_clipped_to_the_value_range():
+  """A classifier that sees values beyond [0, 1] keeps seeing them."""
+  outside = lambda x: tf.stack(  # noqa: E731
+    [tf.reduce_min(x, 1) >= 0, tf.reduce_min(x, 1) < 0], axis=1
+  )
+  rows = certifier().certify(
+    lambda x: tf.cast(outside(x), tf.float32), np.zeros([1, 20], np.float32)
+  )
+  assert rows[0].prediction == 1
+  assert rows[0].radius > 0.5
+
+
+def test_radius_is_zero_exactly_when_the_bound_is_at_most_half():
+  plan = certifier()._plan()
+  for count in range(461):
+    bound = binomial.lower(count, 460, 1 - 0.999)
+    verdict = plan.verdict(count, plan.looks[-1])
+    assert (verdict.radius > 0) == (bound > 0.5)
+
+
+@pytest.mark.parametrize(
+  ("num_estimation", "radius"), [(1_000, 0.616), (10_000, 0.800)]
+)
+def test_unanimous_votes_golden(num_estimation, radius):
+  constant = lambda x: tf.one_hot(tf.zeros(tf.shape(x)[0], tf.int32), 4)  # noqa: E731
+  row = smoothing.RandomizedSmoothing(
+    0.25, num_estimation=num_estimation
+  ).certify(constant, X[:1])[0]
+  assert row.radius == pytest.approx(radius, abs=5e-4)
+  assert row.prediction == 0
+
+
+def test_largest_radius_golden():
+  certifier = smoothing.RandomizedSmoothing(0.25, num_estimation=100_000)
+  assert certifier.largest_radius == pytest.approx(0.953, abs=5e-4)
+
+
+def test_graph_is_traced_once_whatever_is_asked():
+  traces = []
+
+  def counted(x):
+    traces.append(x.shape)
+    return linear(x)
+
+  certifier(radii=(0.1, 0.4)).certify(counted, np.repeat(X, 20, axis=0))
+  assert traces == [(1, 6), (200, 6)]  # the check of the logits, the graph
+
+
+@pytest.mark.parametrize("draws", [1_000, 100_000])
+def test_memory_does_not_depend_on_the_number_of_draws(monkeypatch, draws):
+  """A call of the graph gets at most 16 batches of 8 blocks, and one batch."""
+  calls, batches = [], []
+
+  def recording(x):
+    batches.append(x.shape[0])
+    return linear(x)
+
+  def run(self, images, rows, valid, seeds):
+    calls.append(len(rows))
+    return whole(self, images, rows, valid, seeds)
+
+  whole = votes.NoisyVotes._run
+  monkeypatch.setattr(votes.NoisyVotes, "_run", run)
+  certifier(num_estimation=draws).certify(recording, X[:1])
+  assert sum(calls) == 2 + draws // votes.BLOCK
+  assert max(calls) <= 128
+  assert max(batches) == 200
+
+
+def test_keras_model_is_called_in_inference_mode():
+  model = tf.keras.Sequential(
+    [
+      tf.keras.layers.InputLayer((6,)),
+      tf.keras.layers.Dropout(0.9),
+      tf.keras.layers.Dense(3, use_bias=False),
+    ]
+  )
+  model.set_weights([WEIGHTS])
+  wanted = certifier().certify(linear, X)
+  assert content(certifier().certify(model, X)) == content(wanted)
+
+
+def test_early_stop_says_so_and_saves_draws():
+  radii = (0.2, 0.5)
+  rows = certifier(radii=radii, num_estimation=6400).certify(linear, X)
+  stops = {row.stopped for row in rows}
+  assert {"decided", "abandoned"} <= stops
+  full = certifier(num_estimation=6400).certify(linear, X)
+  assert sum(row.num_draws for row in rows) < 0.7 * sum(
+    row.num_draws for row in full
+  )
+  for early, late in zip(rows, full):
+    for radius in radii:
+      assert (early.radius >= radius) == (late.radius >= radius)
+    if early.num_draws == 30:
+      assert early.stopped == "abandoned"
+      assert early.abstained
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"smoothing_stddev": 0.0}, "smoothing_stddev=0.0 > 0"),
+    ({"num_selection": 0}, "num_selection=0"),
+    ({"num_estimation": 1.5}, "num_estimation=1.5"),
+    ({"confidence": 1.0}, "0 < confidence=1.0 < 1"),
+    ({"confidence": 0.0}, "0 < confidence=0.0 < 1"),
+    ({"batch_size": 0}, "batch_size=0"),
+    ({"radii": (-1.0,)}, "finite radii >= 0"),
+  ],
+)
+def test_bad_settings(change, message):
+  with pytest.raises(ValueError, match=message):
+    certifier(**change)
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"num_estimation": 5}, r"at most 0 .* at least 10,"),
+    (
+      {"num_estimation": 500, "smoothing_stddev": 0.25, "radii": (0.8,)},
+      r"at most 0\.5\d+ .* radius 0.8 raise num_estimation to at least \d+,",
+    ),
+  ],
+)
+def test_too_few_draws_warn_with_what_would_do(changes, message):
+  with pytest.warns(UserWarning, match=message):
+    certifier(**changes)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ({"x": X[0]}, "batch axis"),
+    ({"x": X[:0]}, "at least one example"),
+    ({"x": X.astype(int)}, "floating-point x"),
+    ({"x": np.where(X > 0, np.nan, X)}, "first in example"),
+    ({"y": Y + 1}, r"labels in \[0, 3\), received max 3"),
+    ({"y": Y[:4]}, "one label per example"),
+    ({"y": np.eye(3)[Y]}, "looks one-hot"),
+    ({"indices": [0] * 9}, "9 distinct indices"),
+    ({"seed": [1, 2, 3]}, "an int or two ints"),
+    ({"seed": 0.5}, "an int or two ints"),
+    ({"logits_fn": 3}, "Keras model or a function"),
+    ({"logits_fn": lambda x: x[:, 0]}, r"shape \[batch, num_classes\]"),
+    ({"logits_fn": lambda x: x[:, :1]}, "at least 2 classes"),
+  ],
+)
+def test_bad_input(arguments, message):
+  values = {"logits_fn": linear, "x": X, "y": Y, **arguments}
+  with pytest.raises(ValueError, match=message):
+    certifier().certify(**values)
+
+
+def test_wrong_rank_for_a_keras_model():
+  model = tf.keras.Sequential(
+    [tf.keras.layers.Flatten(input_shape=(4, 4, 1)), tf.keras.layers.Dense(3)]
+  )
+  with pytest.raises(ValueError, match="rank 4"):
+    certifier().certify(model, np.zeros([4, 4, 1], np.float32))
+
+
+def test_wrong_number_of_classes():
+  with pytest.raises(ValueError, match="Pass num_classes=3"):
+    certifier(num_classes=10).certify(linear, X)
+
+
+def test_nan_logits_are_an_error_not_a_vote():
+  broken = lambda x: tf.math.log(linear(x))  # noqa: E731
+  with pytest.raises(ValueError, match=r"NaN for \d+ of 30 noisy copies"):
+    certifier().certify(broken, X)

@@ -1,0 +1,49 @@
+"""Attacks by name, for flags and configuration files."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tf_privrob import validate
+from tf_privrob.attacks import base
+from tf_privrob.attacks import bim
+from tf_privrob.attacks import carlini_wagner
+from tf_privrob.attacks import fgsm
+from tf_privrob.attacks import mim
+from tf_privrob.attacks import pgd
+from tf_privrob.attacks import spsa
+
+_CLASSES = {
+  "bim": bim.BIM,
+  "cw_l2": carlini_wagner.CarliniWagnerL2,
+  "fgsm": fgsm.FGSM,
+  "ifgsm": bim.BIM,
+  "madry": pgd.PGD,
+  "mim": mim.MIM,
+  "pgd": pgd.PGD,
+  "spsa": spsa.SPSA,
+}
+NAMES = tuple(_CLASSES)
+
+
+def by_name(name: str, **fields: Any) -> base.Attack:
+  """Builds an attack: `by_name("pgd", attack_eps=0.3, steps=20)`.
+
+  Args:
+    name: one of `NAMES`; "ifgsm" is BIM and "madry" is PGD.
+    **fields: fields of that attack's dataclass.
+
+  Raises:
+    ValueError: for an unknown name or field, with the nearest known one.
+  """
+  validate.one_of(NAMES, attack=name)
+  known = [field.name for field in dataclasses.fields(_CLASSES[name])]
+  for field in fields:
+    validate.one_of(known, **{f"field of {name}": field})
+  if "attack_eps" not in fields and name != "cw_l2":
+    raise ValueError(
+      f"Expected attack_eps for {name}: the radius of the attack in units of"
+      " the value range, e.g. attack_eps=0.3."
+    )
+  return _CLASSES[name](**fields)

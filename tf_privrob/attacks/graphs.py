@@ -1,0 +1,75 @@
+"""Compiled functions that are traced once per shape, and only then."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from typing import Callable
+
+import tensorflow as tf
+
+_PIECE = 64  # Examples; measured by benchmarks/attacks.py.
+_MAX_PIECES = 8
+
+
+class Traced:
+  """A function of named tensors, traced once per set of names and shapes.
+
+  Like `tf.function`, but without its warning about repeated tracing: every
+  attack on every model is a graph of its own here, and rightly so.
+
+  Args:
+    function: takes tensors by keyword.
+    jit_compile: whether XLA compiles the graph.
+  """
+
+  def __init__(self, function: Callable, jit_compile: bool = False):
+    self._function = tf.function(
+      lambda tensors: function(**tensors), jit_compile=jit_compile
+    )
+    self._graphs = {}
+
+  @property
+  def traces(self) -> int:
+    """Number of graphs built so far."""
+    return len(self._graphs)
+
+  def __call__(self, **tensors: Any) -> Any:
+    """Runs the graph for these names, dtypes and shapes."""
+    tensors = {k: tf.convert_to_tensor(v) for k, v in tensors.items()}
+    key = tuple((k, v.dtype, *v.shape) for k, v in sorted(tensors.items()))
+    if key not in self._graphs:
+      specs = {k: tf.TensorSpec(v.shape, v.dtype) for k, v in tensors.items()}
+      self._graphs[key] = self._function.get_concrete_function(specs)
+    return self._graphs[key](tensors)
+
+
+def default_pieces(batch: int | None) -> int:
+  """Pieces into which a batch is best split on this machine; 1: not at all.
+
+  On CPU, many kernels of a backward pass run on one core and stream
+  activations that fit no cache. Pieces of 64 run side by side and stay in it.
+  """
+  accelerated = bool(tf.config.list_logical_devices("GPU"))
+  if accelerated or not batch or (os.cpu_count() or 1) < 2:
+    return 1
+  pieces = min(batch // _PIECE, _MAX_PIECES)
+  while pieces > 1 and batch % pieces:
+    pieces -= 1
+  return max(pieces, 1)
+
+
+def in_pieces(model: Callable) -> Callable:
+  """Returns `fn(x)` that runs `model` on the pieces of a batch in parallel.
+
+  For models whose examples do not see each other. The pieces are independent
+  in the graph, forward and backward, so TensorFlow runs them side by side.
+  """
+
+  def run(x):
+    pieces = default_pieces(x.shape[0])
+    if pieces == 1 or tf.executing_eagerly():
+      return model(x)
+    return tf.concat([model(piece) for piece in tf.split(x, pieces)], axis=0)
+
+  return run

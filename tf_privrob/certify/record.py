@@ -1,0 +1,153 @@
+"""A CSV file of certificates that a killed process can go on with."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from tf_privrob.certify import certificate
+
+_TOLERANCE = 1e-3
+
+
+class Record:
+  """Certificates in `path`, what made them in `path` + ".json".
+
+  The sidecar is complete before the first row is; a row is one write ended by
+  a newline, so after SIGKILL at any moment the file holds whole rows and at
+  most one torn one, which `open` removes.
+
+  Args:
+    path: the CSV file.
+    settings: JSON values that determine the rows; a file with others is
+      refused.
+    probe: logits of some inputs, or None; a file made by a model that differs
+      on them is refused.
+  """
+
+  def __init__(
+    self, path: str, settings: dict[str, Any], probe: np.ndarray | None
+  ):
+    self._path = os.fspath(path)
+    self._sidecar = self._path + ".json"
+    self._settings = json.loads(json.dumps(settings))
+    self._probe = None if probe is None else np.asarray(probe, float).tolist()
+    self._file = None
+
+  def open(self, resume: bool) -> list[certificate.Certificate]:
+    """Makes the file ready for `append`; returns the rows it has."""
+    rows = []
+    if resume and os.path.exists(self._path):
+      self._check_sidecar()
+      rows = self._repair()
+    else:
+      self._start()
+    self._file = open(self._path, "a", newline="", encoding="utf-8")
+    return rows
+
+  def append(self, row: certificate.Certificate) -> None:
+    """Writes one row and hands it to the operating system."""
+    self._file.write(_line(row.to_csv_row()))
+    self._file.flush()
+
+  def close(self) -> None:
+    """Closes the file; it is valid whether or not every row is there."""
+    if self._file is not None:
+      self._file.close()
+      self._file = None
+
+  def _start(self) -> None:
+    folder = os.path.dirname(self._path)
+    if folder:
+      os.makedirs(folder, exist_ok=True)
+    if os.path.exists(self._path):
+      os.remove(self._path)
+    content = {"settings": self._settings, "logits": self._probe}
+    _write_whole(self._sidecar, json.dumps(content, indent=2) + "\n")
+    _write_whole(self._path, _line(certificate.csv_fields()))
+
+  def _check_sidecar(self) -> None:
+    if not os.path.exists(self._sidecar):
+      raise ValueError(
+        f"Expected {self._sidecar} beside {self._path}: without it nobody"
+        " knows what made the rows. Pass resume=False to replace the file, or"
+        " another csv_path."
+      )
+    with open(self._sidecar, encoding="utf-8") as stream:
+      found = json.load(stream)
+    differences = [
+      f"{name} = {found['settings'].get(name)!r} in the file,"
+      f" {self._settings.get(name)!r} now"
+      for name in sorted({*found["settings"], *self._settings})
+      if found["settings"].get(name) != self._settings.get(name)
+    ]
+    if not differences and not _close(found["logits"], self._probe):
+      differences = ["the model's logits on the first inputs"]
+    if differences:
+      raise ValueError(
+        f"Cannot resume {self._path}: it was made with other settings"
+        f" ({'; '.join(differences)}). Pass resume=False to replace it, or"
+        " another csv_path."
+      )
+
+  def _repair(self) -> list[certificate.Certificate]:
+    """Drops a torn last row from the file and returns the others."""
+    with open(self._path, "rb+") as stream:
+      content = stream.read()
+      whole = content[: content.rfind(b"\n") + 1]
+      if len(whole) < len(content):
+        stream.truncate(len(whole))
+      if not whole:
+        stream.seek(0)
+        stream.write(_line(certificate.csv_fields()).encode())
+        return []
+    lines = list(csv.reader(io.StringIO(whole.decode("utf-8"))))
+    if tuple(lines[0]) != certificate.csv_fields():
+      raise ValueError(
+        f"Expected the columns {list(certificate.csv_fields())} in"
+        f" {self._path}, received {lines[0]}."
+      )
+    return [self._parse(number, line) for number, line in enumerate(lines)][1:]
+
+  def _parse(self, number: int, line: list[str]):
+    if number == 0:
+      return None
+    try:
+      return certificate.Certificate.from_csv_row(line)
+    except ValueError as error:
+      raise ValueError(
+        f"Cannot read line {number + 1} of {self._path}: {error} Remove the"
+        " line (it will be computed again), or pass resume=False."
+      ) from error
+
+
+def _line(cells) -> str:
+  text = io.StringIO()
+  csv.writer(text, lineterminator="\n").writerow(cells)
+  return text.getvalue()
+
+
+def _write_whole(path: str, content: str) -> None:
+  """Writes a file that is seen complete or not at all."""
+  partial = path + ".partial"
+  with open(partial, "w", encoding="utf-8") as stream:
+    stream.write(content)
+    stream.flush()
+    os.fsync(stream.fileno())
+  os.replace(partial, path)
+
+
+def _close(before, now) -> bool:
+  """Whether two probes may come from one model; None fits everything."""
+  if before is None or now is None:
+    return True
+  before, now = np.asarray(before, float), np.asarray(now, float)
+  if before.shape != now.shape:
+    return False
+  scale = max(1.0, float(np.abs(before).max()))
+  return bool(np.abs(before - now).max() <= _TOLERANCE * scale)

@@ -1,0 +1,127 @@
+"""Certifies a data set into a file that outlives a crash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import progress as progress_lib
+from tf_privrob.certify import certificate
+from tf_privrob.certify import certifier as certifier_lib
+from tf_privrob.certify import record
+
+_PROBES = 4
+
+
+def run(
+  certifier: certifier_lib.Certifier,
+  logits_fn: certifier_lib.LogitsFn,
+  x: np.ndarray,
+  y: np.ndarray | None = None,
+  csv_path: str | os.PathLike[str] | None = None,
+  resume: bool = True,
+  seed: int | Sequence[int] = 0,
+  radii: Sequence[float] | None = None,
+  progress: bool = True,
+) -> list[certificate.Certificate]:
+  """Certifies every input; each row is on file as soon as it is known.
+
+  After kill -9, Ctrl-C or a crash the same call goes on where it stopped and
+  ends with the same rows as an uninterrupted one (but for `seconds`), because
+  a row depends on its own input, index and the seed only.
+
+  Args:
+    certifier: how to certify.
+    logits_fn: a Keras model or a function from a batch to logits.
+    x: inputs, with a batch axis.
+    y: true classes; without them no accuracy can be computed.
+    csv_path: where the rows go, or None to keep them in memory only.
+    resume: go on with an existing file, which is refused if other settings,
+      another seed, other data or another model made it; False replaces it.
+    seed: int or two ints.
+    radii: radii of interest; the certifier may stop early on inputs where
+      more work changes nothing at these radii. None leaves it as it is.
+    progress: whether to show rate, ETA and the accuracy so far.
+
+  Returns:
+    One certificate an input, by index.
+  """
+  if radii is not None:
+    certifier = certifier.for_radii(radii)
+  x = certifier_lib.check_inputs(logits_fn, x)
+  book, done = None, {}
+  if csv_path is not None:
+    settings = {
+      **certifier.settings(),
+      "seed": np.atleast_1d(np.asarray(seed)).tolist(),
+      "num_inputs": len(x),
+      "inputs_sha256": _digest(x, y),
+    }
+    book = record.Record(csv_path, settings, _probe(logits_fn, x))
+    done = {row.index: row for row in book.open(resume)}
+  summary = _Summary()
+  for row in done.values():
+    summary.add(row)
+  try:
+    todo = [index for index in range(len(x)) if index not in done]
+    line = progress_lib.Progress(len(x), "certify", done=len(done))
+    if todo:
+      labels = None if y is None else np.asarray(y)[todo]
+      for row in certifier.stream(logits_fn, x[todo], labels, seed, todo):
+        done[row.index] = row
+        summary.add(row)
+        if book is not None:
+          book.append(row)
+        if progress:
+          line.update(note=str(summary))
+  finally:
+    if book is not None:
+      book.close()
+  return [done[index] for index in sorted(done)]
+
+
+class _Summary:
+  """Running totals for the progress line."""
+
+  def __init__(self):
+    self._rows = self._right = self._abstained = 0
+    self._radius = 0.0
+    self._proven = self._labelled = True
+
+  def add(self, row: certificate.Certificate) -> None:
+    self._rows += 1
+    self._abstained += row.abstained
+    self._labelled &= row.label is not None
+    self._proven &= row.kind == "proven"
+    if row.correct:
+      self._right += 1
+      self._radius += row.radius
+
+  def __str__(self) -> str:
+    parts = [f"abstained {self._abstained / self._rows:.0%}"]
+    if self._labelled:
+      parts.insert(0, f"correct {self._right / self._rows:.1%}")
+      word = "certified" if self._proven else "claimed"
+      parts.append(f"mean {word} radius {self._radius / self._rows:.3g}")
+    return ", ".join(parts)
+
+
+def _digest(x: np.ndarray, y: np.ndarray | None) -> str:
+  """A hash of the values and shapes of inputs and labels."""
+  digest = hashlib.sha256(repr(x.shape).encode())
+  digest.update(np.ascontiguousarray(x).tobytes())
+  if y is not None:
+    digest.update(np.asarray(y, np.int64).tobytes())
+  return digest.hexdigest()
+
+
+def _probe(logits_fn, x: np.ndarray) -> np.ndarray | None:
+  """Logits that identify a deterministic model; None for a random one."""
+  logits_fn = certifier_lib.as_logits_fn(logits_fn)
+  batch = tf.constant(x[:_PROBES])
+  first, second = (np.asarray(logits_fn(batch)) for _ in range(2))
+  return first if np.allclose(first, second, rtol=1e-4, atol=1e-5) else None
