@@ -16,6 +16,8 @@ from absl import flags
 _PREFIX = "config."
 # TensorFlow's start-up lines, among them errors about GPUs that are not there.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Off by default on processors without AVX-512, where it is 2 to 3 times faster.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def run(

@@ -84,6 +84,12 @@ _LAYERS = {
     _layers.Conv2D(40, 1),
     _layers.Conv2D(3, (3, 2), padding="same", dilation_rate=(1, 2)),
   ],
+  "conv_two_stages": lambda: [_layers.Conv2D(3, 4, 2, "same")],
+  "conv_two_stages_uneven": lambda: [_layers.Conv2D(3, (4, 5), (1, 2))],
+  "conv_two_stages_dilated": lambda: [
+    _layers.Conv2D(9, 1),
+    _layers.Conv2D(3, 2, padding="same", dilation_rate=2),
+  ],
   "conv_gram": lambda: [_layers.Conv2D(30, 5), _layers.Conv2D(40, 2)],
   "conv_no_bias": lambda: [_layers.Conv2D(4, 3, use_bias=False)],
   "conv_grouped": lambda: [_layers.Conv2D(4, 3, groups=2)],

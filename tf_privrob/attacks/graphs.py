@@ -8,8 +8,8 @@ from typing import Callable
 
 import tensorflow as tf
 
-_PIECE = 64  # Examples; measured by benchmarks/attacks.py.
-_MAX_PIECES = 8
+_SMALLEST_PIECE = 32
+_MAX_PIECES = 8  # Each piece is a copy of the model in the graph.
 
 
 class Traced:
@@ -47,13 +47,12 @@ class Traced:
 def default_pieces(batch: int | None) -> int:
   """Pieces into which a batch is best split on this machine; 1: not at all.
 
-  On CPU, many kernels of a backward pass run on one core and stream
-  activations that fit no cache. Pieces of 64 run side by side and stay in it.
+  On CPU, a step of an attack has stretches that use a single core. One piece
+  per core, side by side, fills them (benchmarks/attacks.py).
   """
-  accelerated = bool(tf.config.list_logical_devices("GPU"))
-  if accelerated or not batch or (os.cpu_count() or 1) < 2:
+  if tf.config.list_logical_devices("GPU") or not batch:
     return 1
-  pieces = min(batch // _PIECE, _MAX_PIECES)
+  pieces = min(os.cpu_count() or 1, batch // _SMALLEST_PIECE, _MAX_PIECES)
   while pieces > 1 and batch % pieces:
     pieces -= 1
   return max(pieces, 1)
