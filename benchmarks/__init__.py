@@ -1,0 +1,1 @@
+"""Speed and memory beside peers; every module is a binary."""

@@ -56,6 +56,7 @@ def _network(name):
 
 
 def main():
+  """Times the step and prints one line of JSON."""
   parser = argparse.ArgumentParser()
   parser.add_argument("--networks")
   parser.add_argument("--batch_size", type=int)
@@ -97,14 +98,11 @@ def main():
     start = time.perf_counter()
     step()
     times.append(time.perf_counter() - start)
-  print(
-    json.dumps(
-      {
-        "examples_per_second": flags.batch_size / sorted(times)[len(times) // 2],
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-      }
-    )
-  )
+  result = {
+    "examples_per_second": flags.batch_size / sorted(times)[len(times) // 2],
+    "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+  }
+  print(json.dumps(result))
 
 
 if __name__ == "__main__":

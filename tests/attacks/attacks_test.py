@@ -188,11 +188,11 @@ def test_radius_may_be_a_tensor(network, batch):
 def test_inside_train_step_examples_are_constants(network, batch):
   """The outer gradient does not flow through the attack."""
   x, y = (tf.constant(part) for part in batch)
-  attack = attacks.PGD(0.1, steps=3)
+  attack = attacks.PGD(0.1, "l2", steps=3)  # l_inf's sign has no gradient.
 
   @tf.function
   def step(x, y, seed, given):
-    radius = tf.random.stateless_uniform([], seed, 0.05, 0.2)
+    radius = tf.random.stateless_uniform([], seed, 0.5, 0.6)
     with tf.GradientTape() as tape:
       x_adv = attack(network, x, y, seed, attack_eps=radius)
       used = given if given is not None else x_adv
@@ -206,7 +206,8 @@ def test_inside_train_step_examples_are_constants(network, batch):
   _, constant = step(x, y, seed, x_adv)
   for ours, plain in zip(grads, constant):
     np.testing.assert_allclose(ours, plain, atol=1e-6)
-  assert 0.05 <= np.abs(x_adv - x).max() <= 0.2 + 1e-6
+  lengths = _lengths("l2", x_adv - x)
+  assert 0.4 < lengths.max() < 0.6 + 1e-5
 
 
 def test_keras_fit_with_an_attack_in_train_step(digits):
@@ -276,6 +277,19 @@ def test_more_steps_never_help_the_defender(network, batch, name, norm):
     margins = _margins(network, attack.compile(network)(x, y, 0), y)
     assert (margins >= before - 1e-4).all()
     before = margins
+
+
+def test_keep_best_is_the_worst_of_all_iterates(network, batch):
+  x, y = batch
+  fields = {"attack_eps": 0.1, "step_size": 0.08}
+  margins = [_margins(network, x, y)]
+  for steps in range(1, 5):
+    attack = attacks.BIM(steps=steps, **fields)
+    margins.append(_margins(network, attack(network, x, y, 0), y))
+  kept = attacks.BIM(steps=4, keep_best=True, **fields)(network, x, y, 0)
+  worst = np.max(margins, axis=0)
+  np.testing.assert_allclose(_margins(network, kept, y), worst, atol=1e-4)
+  assert (worst > margins[-1] + 1e-3).any()
 
 
 def test_last_iterate_alone_may_help_the_defender(network, batch):

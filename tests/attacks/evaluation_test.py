@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -83,6 +85,32 @@ def test_targeted(network, batch):
   np.testing.assert_array_equal(result.success, reached)
   assert reached.mean() > 0.5
   assert result.accuracy <= 1 - reached.mean()
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class _Swap(attacks.Attack):
+  """Swaps the two coordinates, which repairs as often as it harms."""
+
+  value_range = (0.0, 1.0)
+  targeted = True
+  name = "swap"
+
+  def __call__(self, logits_fn, x, y, seed, attack_eps=None):
+    return x[:, ::-1]
+
+
+def test_an_attack_cannot_make_a_wrong_example_robust():
+  def model(x):
+    return tf.concat([x, 0 * x[:, :1]], axis=1)
+
+  x = np.array([[0.9, 0.1], [0.1, 0.9], [0.8, 0.2]], np.float32)
+  y, targets = np.array([0, 0, 1]), np.array([1, 1, 2])
+  result = attacks.evaluate(
+    _Swap(), model, x, y, 0, progress=False, targets=targets
+  )
+  assert result.clean_accuracy == pytest.approx(1 / 3)
+  assert result.accuracy == 0
+  np.testing.assert_array_equal(result.success, [True, False, False])
 
 
 def test_randomised_model_is_judged_by_majority(network, batch):

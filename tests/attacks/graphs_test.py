@@ -23,7 +23,9 @@ def test_traced_once_per_shape():
   assert len(calls) == traced.traces == 3
 
 
-@pytest.mark.parametrize("batch", [None, 1, 31, 63, 127, 128, 192, 250, 256, 4096])
+@pytest.mark.parametrize(
+  "batch", [None, 1, 31, 63, 127, 128, 192, 250, 256, 4096]
+)
 def test_pieces_are_equal_and_not_small(batch):
   pieces = graphs.default_pieces(batch)
   assert pieces >= 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tf_privrob.certify import binomial
+from tf_privrob import binomial
 from tf_privrob.certify import smoothing
 from tf_privrob.certify import votes
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tf_privrob.certify import binomial
+from tf_privrob import binomial
 from tf_privrob.certify import sequential
 
 PLAN = sequential.Plan(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from tf_privrob.certify import binomial
+from tf_privrob import binomial
 from tf_privrob.certify import smoothing
 from tf_privrob.certify import votes
 

@@ -4,66 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from tests.report import conftest
-from tf_privrob import report
+from tf_privrob import binomial
 from tf_privrob.report import formats
 from tf_privrob.report import metrics
-
-
-@pytest.mark.parametrize(
-  ("successes", "count", "expected"),
-  [
-    (0, 10, (0.0, 1 - 0.025**0.1)),  # closed form at the ends
-    (10, 10, (0.025**0.1, 1.0)),
-    (5, 10, (0.187086, 0.812914)),  # the textbook table
-    (1, 1, (0.025, 1.0)),
-  ],
-)
-def test_interval_by_hand(successes, count, expected):
-  got = report.binomial_interval(successes, count)
-  assert got == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("count", [1, 7, 40])
-@pytest.mark.parametrize("confidence", [0.9, 0.999])
-def test_interval_equals_the_definition_by_binomial_tails(count, confidence):
-  """At the low end P(X >= k) is the tail; at the high end P(X <= k) is."""
-  tail = (1 - confidence) / 2
-  for k in range(count + 1):
-    low, high = report.binomial_interval(k, count, confidence)
-    if k > 0:
-      assert stats.binom.sf(k - 1, count, low) == pytest.approx(tail, rel=1e-6)
-    if k < count:
-      assert stats.binom.cdf(k, count, high) == pytest.approx(tail, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-  ("truth", "most"), [(0.02, 1.0), (0.3, 0.975), (0.5, 0.975), (0.97, 1.0)]
-)
-def test_interval_covers_the_truth_and_is_not_wasteful(truth, most):
-  """Exact coverage over all outcomes: >= 95%, and near it away from 0 and 1."""
-  count = 60
-  intervals = [report.binomial_interval(k, count) for k in range(count + 1)]
-  covered = [low <= truth <= high for low, high in intervals]
-  mass = stats.binom.pmf(np.arange(count + 1), count, truth)
-  assert 0.95 <= mass[covered].sum() < most
-
-
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    ((3, 2), r"0 <= successes=3 <= count=2"),
-    ((-1, 2), r"0 <= successes=-1"),
-    ((1.5, 2), r"successes=1.5"),
-    ((0, 0), r"count=0 to be a whole number >= 1"),
-    ((1, 2, 1.0), r"0 < confidence=1.0 < 1"),
-  ],
-)
-def test_interval_refuses(arguments, message):
-  with pytest.raises(ValueError, match=message):
-    report.binomial_interval(*arguments)
 
 
 def test_interval_of_the_file_wins_and_is_computed_where_absent():
@@ -72,7 +17,7 @@ def test_interval_of_the_file_wins_and_is_computed_where_absent():
   )
   assert given.interval == (0.4, 0.6)
   absent = metrics.parse_accuracy({"accuracy": 0.5, "count": 10})
-  assert absent.interval == report.binomial_interval(5, 10)
+  assert absent.interval == binomial.interval(5, 10)
   assert metrics.parse_accuracy({"accuracy": 0.5}).interval is None
 
 

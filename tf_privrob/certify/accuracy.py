@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tf_privrob import binomial
 from tf_privrob import validate
-from tf_privrob.certify import binomial
 from tf_privrob.certify import certificate
 from tf_privrob.certify import sequential
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scipy import special
 
-from tf_privrob.certify import binomial
+from tf_privrob import binomial
 
 _FRACTIONS = (1 / 64, 1 / 16, 1 / 4)
 _FINAL_SHARE = 0.75

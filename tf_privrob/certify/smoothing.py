@@ -13,8 +13,8 @@ import numpy as np
 import tensorflow as tf
 from scipy import special
 
+from tf_privrob import binomial
 from tf_privrob import validate
-from tf_privrob.certify import binomial
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import sequential

@@ -14,11 +14,10 @@ from tf_privrob.report import card
 from tf_privrob.report import consistency
 from tf_privrob.report import page
 from tf_privrob.report import results as results_lib
-from tf_privrob.report.metrics import binomial_interval
 from tf_privrob.run_folder import PathLike
 from tf_privrob.run_folder import RunFolder
 
-__all__ = ["Report", "RunFolder", "binomial_interval", "write"]
+__all__ = ["Report", "RunFolder", "write"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,52 +13,9 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
 
-from tf_privrob import validate
+from tf_privrob import binomial
 
 Interval = tuple[float, float]
-
-
-def binomial_interval(
-  successes: int, count: int, confidence: float = 0.95
-) -> Interval:
-  """Exact two-sided interval for a proportion (Clopper & Pearson 1934).
-
-  Whatever the true p, the interval covers it with probability at least
-  `confidence`: its ends are the Beta quantiles
-
-      low  = Beta^-1((1 - confidence) / 2; k, n - k + 1)
-      high = Beta^-1(1 - (1 - confidence) / 2; k + 1, n - k)
-
-  with k = `successes`, n = `count`; low = 0 at k = 0 and high = 1 at k = n.
-
-  Args:
-    successes: how many of the `count` examples succeeded.
-    count: how many examples were tried.
-    confidence: coverage that the interval guarantees.
-
-  Returns:
-    (low, high).
-  """
-  from scipy import special
-
-  validate.positive_int(count=count)
-  validate.open_probability(confidence=confidence)
-  if successes != int(successes) or not 0 <= successes <= count:
-    raise ValueError(
-      f"Expected a whole number 0 <= successes={successes!r} <= count={count}."
-    )
-  tail = (1 - confidence) / 2
-  failures = count - successes
-  low = high = None
-  if successes == 0:
-    low = 0.0
-  if failures == 0:
-    high = 1.0
-  if low is None:
-    low = float(special.betaincinv(successes, failures + 1, tail))
-  if high is None:
-    high = float(special.betaincinv(successes + 1, failures, 1 - tail))
-  return low, high
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +97,7 @@ def _interval(entry: Mapping[str, Any], share: float, count: int | None):
     if low is not None and high is not None:
       return (low, high)
   if count:
-    return binomial_interval(round(share * count), count)
+    return binomial.interval(round(share * count), count)
   return None
 
 

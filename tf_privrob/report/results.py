@@ -16,9 +16,9 @@ from typing import Callable
 
 import numpy as np
 
+from tf_privrob import run_folder
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import metrics as metrics_lib
-from tf_privrob import run_folder
 
 _EXAMPLE_RANKS = {
   "clean": 4,

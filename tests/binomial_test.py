@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 from scipy import stats
 
-from tf_privrob.certify import binomial
+from tf_privrob import binomial
 
 
 @pytest.mark.parametrize("trials", [1, 7, 100, 1000, 100_000])
@@ -88,3 +88,32 @@ def test_trials_for_is_the_smallest_that_does():
   assert binomial.unanimous(trials, 0.001) > 0.5
   assert binomial.unanimous(trials - 1, 0.001) <= 0.5
   assert binomial.trials_for(0.0, 0.001) == math.inf
+
+
+@pytest.mark.parametrize(
+  ("successes", "count", "expected"),
+  [
+    (0, 10, (0.0, 1 - 0.025**0.1)),  # closed form at the ends
+    (10, 10, (0.025**0.1, 1.0)),
+    (5, 10, (0.187086, 0.812914)),  # the textbook table
+    (1, 1, (0.025, 1.0)),
+  ],
+)
+def test_interval_by_hand(successes, count, expected):
+  got = binomial.interval(successes, count)
+  assert got == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ((3, 2), r"0 <= successes=3 <= trials=2"),
+    ((-1, 2), r"0 <= successes=-1"),
+    ((1.5, 2), r"successes=1.5"),
+    ((0, 0), r"trials=0 to be a whole number >= 1"),
+    ((1, 2, 1.0), r"0 < confidence=1.0 < 1"),
+  ],
+)
+def test_interval_refuses(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    binomial.interval(*arguments)

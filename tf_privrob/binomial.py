@@ -11,6 +11,8 @@ import math
 
 from scipy import special
 
+from tf_privrob import validate
+
 
 def lower(successes: int, trials: int, failure_prob: float) -> float:
   """One-sided lower bound: P(bound > p) <= failure_prob for every p.
@@ -34,6 +36,13 @@ def interval(
   successes: int, trials: int, confidence: float = 0.95
 ) -> tuple[float, float]:
   """Two-sided interval that covers p with probability >= confidence."""
+  validate.positive_int(trials=trials)
+  validate.open_probability(confidence=confidence)
+  if successes != int(successes) or not 0 <= successes <= trials:
+    raise ValueError(
+      f"Expected a whole number 0 <= successes={successes!r} <="
+      f" trials={trials}."
+    )
   half = (1 - confidence) / 2
   return lower(successes, trials, half), upper(successes, trials, half)
 
