@@ -97,13 +97,22 @@ class _Foolbox:
       stdout=subprocess.PIPE,
       text=True,
     )
-    self.versions = json.loads(self._process.stdout.readline())
+    self.versions = json.loads(self._line())
+
+  def _line(self) -> str:
+    line = self._process.stdout.readline()
+    if not line:
+      raise RuntimeError(
+        f"The foolbox process ended with code {self._process.wait()}, see its"
+        " message above. Build its environment anew: make bench-peers."
+      )
+    return line
 
   def run(self) -> float:
     """Runs the attack once and returns the seconds that it took."""
     self._process.stdin.write("run\n")
     self._process.stdin.flush()
-    return float(self._process.stdout.readline())
+    return float(self._line())
 
   def examples(self) -> np.ndarray:
     """Returns the adversarial examples of the last run."""

@@ -166,7 +166,7 @@ def test_model_is_traced_once(batch):
     return inputs @ weights
 
   attack = attacks.PGD(0.1, steps=7, restarts=3, keep_best=True)
-  run = attack.compile(model)
+  run = attack.compile(model, split_batch=False)
   run(x, y, 0)
   count = len(traces)
   assert count == 2  # The loop's body and the last iterate.

@@ -180,6 +180,40 @@ def test_user_network_of_any_kind():
   assert any((a != b).any() for a, b in zip(before, network.get_weights()))
 
 
+class _Subclassed(tf.keras.Model):
+  def __init__(self):
+    super().__init__()
+    self.hidden = tf.keras.layers.Dense(4, "tanh")
+    self.head = tf.keras.layers.Dense(3)
+
+  def call(self, inputs):
+    return self.head(self.hidden(inputs))
+
+
+def test_subclassed_network_learns_its_shape_from_the_data():
+  method = _method(network=_Subclassed())
+  method.fit(*_arrays(), verbose=0)
+  assert method.predict(_arrays()[0], verbose=0).shape == (64, 3)
+  assert method.privacy_statement().releases[0]["count"] == 8
+
+
+def test_users_own_optimizer_and_metrics_are_kept():
+  method = _method()
+  method.compile(tf.keras.optimizers.Adam(0.01), metrics=["mse"])
+  history = method.fit(*_arrays(), validation_data=_arrays(), verbose=0)
+  assert isinstance(method.optimizer, tf.keras.optimizers.Adam)
+  assert any("mse" in name for name in history.history)
+
+
+def test_schedule_knows_the_number_of_steps():
+  method = _method(learning_rate_schedule="cosine", learning_rate=0.5)
+  method.compile(metrics=["mse"])
+  history = method.fit(*_arrays(), validation_data=_arrays(), verbose=0)
+  last = 0.5 * (1 + np.cos(np.pi * 7 / 8)) / 2  # the eighth of eight steps
+  assert float(method.optimizer.learning_rate) == pytest.approx(last, rel=1e-4)
+  assert any("mse" in name for name in history.history)
+
+
 def test_weight_regularisers_act_without_costing_privacy():
   def network(strength):
     layer = tf.keras.layers.Dense(

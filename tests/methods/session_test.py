@@ -81,6 +81,15 @@ def test_interrupted_run_goes_on_where_it_was(tmp_path):
   assert int(method.optimizer.iterations) in (11, 12)
 
 
+def test_resuming_a_complete_run_gives_its_model_and_costs_nothing(tmp_path):
+  done = _fit(tmp_path)
+  again = _fit(tmp_path, resume=True)
+  assert _ledger(tmp_path).steps == 12
+  assert again.privacy_statement().proven == done.privacy_statement().proven
+  for a, b in zip(done.network.get_weights(), again.network.get_weights()):
+    np.testing.assert_array_equal(a, b)
+
+
 def test_resumed_session_draws_other_noise(tmp_path):
   """Same seed, same step, another session: never the same draw."""
   whole = _fit(tmp_path / "a")

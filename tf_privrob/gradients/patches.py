@@ -10,7 +10,7 @@ import tensorflow as tf
 # where a pixel has many channels; in between, columns are gathered first, so
 # that rows are gathered in longer pieces.
 _IDENTITY_KERNEL_LIMIT = 32
-_MANY_CHANNELS = 16
+MANY_CHANNELS = 16
 
 
 def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def extract(
     _starts_and_offsets(*axis)
     for axis in zip(images.shape[1:3], kernel_size, strides, dilation_rate)
   )
-  if channels >= _MANY_CHANNELS:
+  if channels >= MANY_CHANNELS:
     return _by_pixel(images, rows, columns)
   return _by_columns_then_rows(images, rows, columns, strides[1])
 

@@ -55,26 +55,26 @@ def record(
   a graph loop (an attack being crafted) are left alone.
   """
   calls: list[rules.Call] = []
-  eager = tf.executing_eagerly()
-  home = None if eager else tf.compat.v1.get_default_graph()
+  home = _graph()
 
   def shadow(layer):
     original = layer.call
     split = rules.pre_activation(layer)
+    from_patches = rules.computes_from_patches(layer)
 
     @tf.autograph.experimental.do_not_convert
     def call(*args, **kwargs):
-      if not split:
-        output = original(*args, **kwargs)
+      if _graph() is not home:
+        return original(*args, **kwargs)
+      patches = None
+      if from_patches:
+        output, patches = rules.convolve(layer, args[0])
+      elif split:
+        output = _without_activation(layer, original, args, kwargs)
       else:
-        activation, layer.activation = layer.activation, None
-        try:
-          output = original(*args, **kwargs)
-        finally:
-          layer.activation = activation
-      if getattr(output, "graph", None) is home:
-        tape.watch(output)
-        calls.append(rules.Call(layer, args, kwargs, output, original))
+        output = original(*args, **kwargs)
+      tape.watch(output)
+      calls.append(rules.Call(layer, args, kwargs, output, original, patches))
       if split and layer.activation is not None:
         return layer.activation(output)
       return output
@@ -89,3 +89,18 @@ def record(
   finally:
     for layer in layers:
       vars(layer).pop("call", None)
+
+
+def _graph() -> tf.Graph | None:
+  """The graph being built, None when executing eagerly."""
+  if tf.executing_eagerly():
+    return None
+  return tf.compat.v1.get_default_graph()
+
+
+def _without_activation(layer, original, args, kwargs) -> tf.Tensor:
+  activation, layer.activation = layer.activation, None
+  try:
+    return original(*args, **kwargs)
+  finally:
+    layer.activation = activation

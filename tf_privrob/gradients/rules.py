@@ -28,6 +28,8 @@ class Call(NamedTuple):
   kwargs: dict[str, Any]
   output: tf.Tensor
   original: Callable[..., tf.Tensor]
+  patches: tf.Tensor | None = None
+  """Rows of the input, where the call was computed from them."""
 
 
 Contribution = tuple[tf.Variable, factors.Factor]
@@ -66,7 +68,7 @@ def dense(call: Call, deltas: tf.Tensor) -> list[Contribution]:
   )
 
 
-def _patches(layer, inputs: tf.Tensor) -> tf.Tensor:
+def _patches(layer: _layers.Layer, inputs: tf.Tensor) -> tf.Tensor:
   return patches.extract(
     inputs,
     layer.kernel_size,
@@ -76,13 +78,64 @@ def _patches(layer, inputs: tf.Tensor) -> tf.Tensor:
   )
 
 
+def computes_from_patches(layer: _layers.Layer) -> bool:
+  """Whether a convolution is cheaper as a product with patches.
+
+  The patches are needed for the gradient's norm anyway, and with few channels
+  (the first layer) they cost more than the product.
+  """
+  return (
+    rule_for(layer) is conv2d
+    and layer.groups == 1
+    and layer.kernel.shape[2] < patches.MANY_CHANNELS
+    and layer.compute_dtype == "float32"
+  )
+
+
+def convolve(
+  layer: _layers.Layer, inputs: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """The layer's output before the activation, and the patches it came from."""
+  rows = _patches(layer, tf.stop_gradient(inputs))
+  shape = layer.compute_output_shape(inputs.shape)
+  stride = {"strides": layer.strides, "padding": layer.padding.upper()}
+
+  @tf.custom_gradient
+  def product(inputs, kernel):
+    matrix = tf.reshape(kernel, [-1, kernel.shape[-1]])
+    outputs = tf.linalg.matmul(tf.reshape(rows, [-1, matrix.shape[0]]), matrix)
+
+    def gradient(deltas):
+      by_input = tf.nn.conv2d_transpose(
+        deltas,
+        kernel,
+        tf.shape(inputs),
+        dilations=layer.dilation_rate,
+        **stride,
+      )
+      flat = tf.reshape(deltas, [-1, kernel.shape[-1]])
+      by_kernel = tf.linalg.matmul(
+        tf.reshape(rows, [-1, matrix.shape[0]]), flat, transpose_a=True
+      )
+      return by_input, tf.reshape(by_kernel, kernel.shape)
+
+    return tf.reshape(outputs, [-1, *shape[1:]]), gradient
+
+  outputs = product(inputs, tf.convert_to_tensor(layer.kernel))
+  if layer.use_bias:
+    outputs = tf.nn.bias_add(outputs, layer.bias)
+  return outputs, rows
+
+
 def conv2d(call: Call, deltas: tf.Tensor) -> list[Contribution]:
   """A convolution is a dense layer on patches, shared by all positions."""
   layer = call.layer
   if layer.groups > 1:
     kernel = _grouped(call, deltas, layer.groups, tuple(layer.kernel.shape))
   else:
-    rows = _patches(layer, tf.cast(call.args[0], deltas.dtype))
+    rows = call.patches
+    if rows is None:
+      rows = _patches(layer, tf.cast(call.args[0], deltas.dtype))
     shape = tuple(layer.kernel.shape)
     kernel = factors.OuterProduct(rows, _rows(deltas), shape)
   return _trainable(

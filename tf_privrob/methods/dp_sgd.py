@@ -88,20 +88,26 @@ class DPSGD(tf.keras.Model):
     self.network = network
     self.config = config or method_config.DPSGDConfig()
     self._run_record = dict(record or {})
-    if network.built and getattr(network, "input_shape", None):
-      self(tf.zeros([1, *network.input_shape[1:]]))
+    self._compile_arguments = None
+    if network.built and _input_shape(network):
+      self(tf.zeros([1, *_input_shape(network)]))
 
   def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
     """Logits."""
     return self.network(inputs, training=training)
 
   def compile(self, optimizer=None, loss=None, metrics=None, **kwargs):
-    """Keras' own; without arguments as the config says."""
+    """Keras' own; what is not given is taken from the config."""
     if kwargs.get("steps_per_execution") not in (None, 1):
       raise ValueError(
         "Expected steps_per_execution=1: every step is paid for in the ledger"
         " before it runs."
       )
+    # Without an optimizer `fit` compiles again, once it knows how many steps a
+    # learning-rate schedule has.
+    self._compile_arguments = (
+      {"loss": loss, "metrics": metrics, **kwargs} if not optimizer else None
+    )
     super().compile(
       optimizer=optimizer or self._optimizer(None),
       loss=loss
@@ -118,9 +124,11 @@ class DPSGD(tf.keras.Model):
       return tf.keras.optimizers.Adam(rate)
     return tf.keras.optimizers.SGD(rate, momentum=self.config.momentum)
 
-  def plan(self, num_examples: int) -> training_plan.TrainingPlan:
+  def plan(
+    self, num_examples: int, input_shape: Sequence[int] | None = None
+  ) -> training_plan.TrainingPlan:
     """Sampler, noise and steps for a training set of this size."""
-    shape = tuple(self.network.input_shape[1:])
+    shape = tuple(input_shape or _input_shape(self.network))
     return training_plan.make(self.config, num_examples, shape)
 
   def fit(
@@ -157,31 +165,30 @@ class DPSGD(tf.keras.Model):
       x, y = dataset.x_train, dataset.y_train
       validation_data = validation_data or (dataset.x_test, dataset.y_test)
     x, y = np.asarray(x), np.asarray(y)
-    classes = self.network.output_shape[-1]
-    rank = len(self.network.input_shape)
-    validate.examples(value_range, rank, x_train=x)
+    shape = _input_shape(self.network) or x.shape[1:]
+    validate.examples(value_range, 1 + len(shape), x_train=x)
+    classes = self(tf.zeros([1, *shape])).shape[-1]
     validate.labels(classes, len(x), y_train=y)
     if validation_data is not None:
-      validate.examples(value_range, rank, x_test=validation_data[0])
-      validate.labels(
-        classes, len(validation_data[0]), y_test=validation_data[1]
-      )
-    if self._run_record.get("steps") and not resume:
+      x_test, y_test = validation_data
+      validate.examples(value_range, 1 + len(shape), x_test=x_test)
+      validate.labels(classes, len(x_test), y_test=y_test)
+    if self._run_record.get("steps"):
       raise ValueError(
         f"This model has been trained for {self._run_record['steps']} steps: a"
         " second fit would release more than its statement says. Wrap a fresh"
-        " network, or continue a run folder with resume=True."
+        " network; with resume=True its weights come from the run folder."
       )
     if tf.distribute.get_strategy().num_replicas_in_sync > 1:
       raise ValueError(
         "Expected one replica: noise is added once per step. Train under the"
         " default strategy."
       )
-    plan = self.plan(len(x))
-    if not self.optimizer or self._run_record.get("optimizer") == "config":
-      self.compile(optimizer=self._optimizer(plan.steps))
-      self._run_record["optimizer"] = "config"
-    self._prepare(plan, x.shape[1:], value_range, classes)
+    plan = self.plan(len(x), shape)
+    if not self.optimizer or self._compile_arguments is not None:
+      arguments = dict(self._compile_arguments or {})
+      self.compile(optimizer=self._optimizer(plan.steps), **arguments)
+    self._prepare(plan, shape, value_range, classes)
     run = training_session.Session.open(self, plan, run_dir, resume)
     return run.train(x, y, validation_data, list(callbacks), verbose)
 
@@ -361,6 +368,12 @@ class DPSGD(tf.keras.Model):
     )
     settings = method_config.DPSGDConfig(**config.pop("config"))
     return cls(network, settings, **config)
+
+
+def _input_shape(network: tf.keras.Model) -> tuple[int, ...] | None:
+  """Shape of one input where the network knows it: a subclass may not."""
+  shape = getattr(network, "input_shape", None)
+  return tuple(shape[1:]) if isinstance(shape, tuple) else None
 
 
 def _refuse_activity_regularizers(network: tf.keras.Model) -> None:

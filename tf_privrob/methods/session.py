@@ -86,6 +86,8 @@ class Session:
       seed = int.from_bytes(os.urandom(8), "little")
     words = np.random.SeedSequence([seed, self.index]).generate_state(2)
     model.set_session(key=words.view(np.int32), step=self.charged)
+    if self.charged:
+      model.count_steps(self.charged, self.index + 1)
     journal = _Journal(model, self._plan, self._ledger, self._folder, verbose)
     history = tf.keras.callbacks.History()
     history.history, history.epoch = {}, []
