@@ -78,18 +78,18 @@ def attack_rows(model, dataset, attacks, count, steps, seed, done=()):
   for name, norm, size in attacks:
     if (name, norm, size, len(x)) in known:
       continue
-    fields = {"attack_eps": size, "norm": norm}
-    fields["value_range"] = dataset.value_range
-    if name != "fgsm":
-      fields["steps"] = steps
-    attack = attacks_lib.by_name(name, **fields)
+    attack = attacks_lib.by_name(
+      name,
+      value_range=dataset.value_range,
+      **attacks_lib.accepted(name, attack_eps=size, norm=norm, steps=steps),
+    )
     result = attacks_lib.evaluate(attack, model, x, y, seed)
     row = {
       "name": name,
       "norm": norm,
       "attack_eps": size,
-      "steps": attack.steps,
-      "restarts": attack.restarts,
+      "steps": getattr(attack, "steps", None),
+      "restarts": getattr(attack, "restarts", 1),
       "accuracy": result.accuracy,
       "count": result.count,
       "interval": list(result.interval),
@@ -159,7 +159,7 @@ def evaluate(
   command_line="",
 ) -> dict:
   """Attacks, certifies and writes metrics.json after each result."""
-  from tf_privrob import attacks as attacks_lib
+  from tf_privrob import binomial
   from tf_privrob import validate
 
   validate.positive_int(num_attacked=num_attacked)
@@ -170,7 +170,7 @@ def evaluate(
     "clean": {
       "accuracy": correct / len(predictions),
       "count": len(predictions),
-      "interval": attacks_lib.clopper_pearson(correct, len(predictions)),
+      "interval": binomial.interval(correct, len(predictions)),
     },
     "attacks": list(before.get("attacks", [])),
     "smoothed": before.get("smoothed"),

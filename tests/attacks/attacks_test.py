@@ -458,3 +458,12 @@ def test_bad_seed_and_dead_model(network, batch):
 
   with pytest.raises(ValueError, match="no gradient reaches x"):
     attacks.FGSM(0.1)(rounded, x, y, 0)
+
+
+def test_accepted_fields_and_fixed_norms():
+  asked = {"attack_eps": 0.1, "norm": "linf", "steps": 7}
+  assert attacks.accepted("pgd", **asked) == asked
+  assert set(attacks.accepted("fgsm", **asked)) == {"attack_eps", "norm"}
+  assert set(attacks.accepted("spsa", **asked)) == {"attack_eps", "steps"}
+  with pytest.raises(ValueError, match="Expected norm='l2' for cw_l2"):
+    attacks.accepted("cw_l2", **asked)

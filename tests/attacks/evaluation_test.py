@@ -3,7 +3,6 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import stats
 
 from tf_privrob import attacks
 from tf_privrob.attacks import verdict
@@ -180,13 +179,6 @@ def test_progress_line(network, batch, capsys):
   line = capsys.readouterr().err
   assert "PGD(attack_eps=0.05" in line
   assert "96/96 (100%)" in line
-
-
-def test_clopper_pearson():
-  for count, total in [(0, 10), (3, 10), (10, 10), (450, 1000)]:
-    low, high = attacks.clopper_pearson(count, total)
-    known = stats.binomtest(count, total).proportion_ci(0.95, "exact")
-    np.testing.assert_allclose((low, high), (known.low, known.high), atol=1e-9)
 
 
 @pytest.mark.parametrize(

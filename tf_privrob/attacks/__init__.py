@@ -11,12 +11,12 @@ from tf_privrob.attacks.base import Attack
 from tf_privrob.attacks.base import GradientAttack
 from tf_privrob.attacks.bim import BIM
 from tf_privrob.attacks.carlini_wagner import CarliniWagnerL2
+from tf_privrob.attacks.catalog import accepted
 from tf_privrob.attacks.catalog import by_name
 from tf_privrob.attacks.catalog import NAMES
 from tf_privrob.attacks.ensembles import Ensemble
 from tf_privrob.attacks.ensembles import ensemble
 from tf_privrob.attacks.evaluation import AttackResult
-from tf_privrob.attacks.evaluation import clopper_pearson
 from tf_privrob.attacks.evaluation import evaluate
 from tf_privrob.attacks.fgsm import FGSM
 from tf_privrob.attacks.mim import MIM
@@ -38,9 +38,9 @@ __all__ = [
   "CarliniWagnerL2",
   "Ensemble",
   "GradientAttack",
+  "accepted",
   "by_name",
   "checks",
-  "clopper_pearson",
   "ensemble",
   "eot",
   "evaluate",

@@ -77,7 +77,7 @@ class Attack(abc.ABC):
       jit_compile = bool(tf.config.list_logical_devices("GPU"))
     if split_batch and not randomness.takes_seed(logits_fn):
       model = randomness.seeded(logits_fn)
-      logits_fn = graphs.in_pieces(lambda x: model(x, None))
+      logits_fn = graphs.Splittable(lambda x: model(x, None))
     traced = graphs.Traced(
       lambda x, seed, y=None, attack_eps=None: self(
         logits_fn, x, y, seed, attack_eps
@@ -190,16 +190,20 @@ class GradientAttack(Attack):
       )
     label = tf.cast(y, tf.int32)
     ball = norms.ball(self.norm, x, radius, self.value_range)
-    x_adv = self._worst_of_restarts(model, ball, label, seed)
+    pieces = graphs.pieces_of(logits_fn, x)
+    x_adv = self._worst_of_restarts(model, ball, label, seed, pieces)
     return tf.stop_gradient(tf.ensure_shape(x_adv, x.shape))
 
-  def _worst_of_restarts(self, model, ball, label, seed):
+  def _worst_of_restarts(self, model, ball, label, seed, pieces):
+    def run(number):
+      run_seed = randomness.fold(seed, number)
+      return self._run(model, ball, label, run_seed, pieces)
+
     if self.restarts == 1:
-      return self._run(model, ball, label, randomness.fold(seed, 0))[0]
+      return run(0)[0]
 
     def restart(number, best):
-      run = self._run(model, ball, label, randomness.fold(seed, number))
-      return number + 1, worse(best, run)
+      return number + 1, worse(best, run(number))
 
     _, best = tf.while_loop(
       lambda number, best: number < self.restarts,
@@ -209,8 +213,30 @@ class GradientAttack(Attack):
     )
     return best[0]
 
-  def _run(self, model, ball, label, seed):
-    """One start and its steps; returns the examples and, if known, a score."""
+  def _run(self, model, ball, label, seed, pieces):
+    """One start and its steps; returns the examples and, if known, a score.
+
+    The start is drawn for the whole batch, so that cutting the batch into
+    pieces, which walk side by side, does not change what comes out.
+    """
+    x_adv = self.start(ball, randomness.fold(seed, _START))
+    if pieces == 1:
+      return self._walk(model, ball, label, x_adv, seed)
+    parts = [tf.split(t, pieces) for t in (ball.center, label, x_adv)]
+    done = [
+      self._walk(
+        model,
+        norms.ball(self.norm, center, ball.radius, self.value_range),
+        part_label,
+        start,
+        seed,
+      )
+      for center, part_label, start in zip(*parts)
+    ]
+    return tuple(tf.concat(column, axis=0) for column in zip(*done))
+
+  def _walk(self, model, ball, label, x_adv, seed):
+    """All steps from one start."""
     size = self.step_size
     if size is None:
       size = self.step_factor * ball.radius / self.steps
@@ -224,7 +250,6 @@ class GradientAttack(Attack):
       x_adv, memory = self.step(ball, x_adv, grad, memory, size)
       return number + 1, self.project(ball, x_adv), memory, best
 
-    x_adv = self.start(ball, randomness.fold(seed, _START))
     best = _nothing(ball.center) if self.keep_best else ()
     _, x_adv, _, best = tf.while_loop(
       lambda number, *_: number < self.steps,

@@ -47,3 +47,20 @@ def by_name(name: str, **fields: Any) -> base.Attack:
       " the value range, e.g. attack_eps=0.3."
     )
   return _CLASSES[name](**fields)
+
+
+def accepted(name: str, **fields: Any) -> dict[str, Any]:
+  """Those of the fields that the attack has: `steps` is not one of FGSM's.
+
+  Raises:
+    ValueError: for an unknown name, and where the attack has another norm.
+  """
+  validate.one_of(NAMES, attack=name)
+  known = {field.name for field in dataclasses.fields(_CLASSES[name])}
+  norm = getattr(_CLASSES[name], "norm", None)
+  if "norm" not in known and fields.get("norm", norm) != norm:
+    raise ValueError(
+      f"Expected norm={norm!r} for {name}, received {fields['norm']!r}: it has"
+      " no other."
+    )
+  return {key: value for key, value in fields.items() if key in known}

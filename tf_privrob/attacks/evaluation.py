@@ -10,6 +10,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import binomial
 from tf_privrob import progress as progress_lib
 from tf_privrob import validate
 from tf_privrob.attacks import base
@@ -17,7 +18,6 @@ from tf_privrob.attacks import checks
 from tf_privrob.attacks import randomness
 from tf_privrob.attacks import verdict
 
-_CONFIDENCE = 0.95
 # Numbers folded into the seed; each batch folds in its own number too.
 _CHECKS, _CLEAN, _ATTACK, _ADVERSARIAL = range(4)
 
@@ -129,7 +129,7 @@ def evaluate(
     success=success,
     x_adv=x_adv,
     count=len(x),
-    interval=clopper_pearson(int(robust.sum()), len(x)),
+    interval=binomial.interval(int(robust.sum()), len(x)),
     warnings=warnings,
     seconds=time.monotonic() - started,
   )
@@ -184,15 +184,3 @@ def _refuse_single_draw(logits_fn, x, seed, verdict_draws) -> None:
 def _padded(array: np.ndarray, size: int) -> np.ndarray:
   missing = [(0, size - len(array))] + [(0, 0)] * (array.ndim - 1)
   return np.pad(array, missing, mode="edge")
-
-
-def clopper_pearson(count: int, total: int) -> tuple[float, float]:
-  """Two-sided 95 % interval of a proportion (Clopper and Pearson 1934)."""
-  from scipy import stats
-
-  tail = (1 - _CONFIDENCE) / 2
-  low = stats.beta.ppf(tail, count, total - count + 1) if count else 0.0
-  high = 1.0
-  if count < total:
-    high = stats.beta.ppf(1 - tail, count + 1, total - count)
-  return float(low), float(high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any
 from typing import Callable
@@ -58,17 +59,19 @@ def default_pieces(batch: int | None) -> int:
   return max(pieces, 1)
 
 
-def in_pieces(model: Callable) -> Callable:
-  """Returns `fn(x)` that runs `model` on the pieces of a batch in parallel.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Splittable:
+  """A model whose examples do not see each other: a batch may be cut."""
 
-  For models whose examples do not see each other. The pieces are independent
-  in the graph, forward and backward, so TensorFlow runs them side by side.
-  """
+  model: Callable
 
-  def run(x):
-    pieces = default_pieces(x.shape[0])
-    if pieces == 1 or tf.executing_eagerly():
-      return model(x)
-    return tf.concat([model(piece) for piece in tf.split(x, pieces)], axis=0)
+  def __call__(self, x: tf.Tensor) -> tf.Tensor:
+    """The model's logits."""
+    return self.model(x)
 
-  return run
+
+def pieces_of(logits_fn: Callable, x: tf.Tensor) -> int:
+  """Into how many pieces an attack on `logits_fn` cuts the batch `x`."""
+  if not isinstance(logits_fn, Splittable) or tf.executing_eagerly():
+    return 1
+  return default_pieces(x.shape[0])

@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_privrob import data
+
+
+def _images(count=64, size=9):
+  rng = np.random.default_rng(0)
+  return tf.constant(rng.random((count, size, size, 2)), tf.float32)
+
+
+def test_none_changes_nothing():
+  images = _images()
+  assert data.augment(images, "none", [1, 2]) is images
+
+
+def test_noise_has_the_scale_and_is_not_clipped():
+  images = tf.ones([200, 8, 8, 1])
+  noise = data.augment(images, "noise", [1, 2], stddev=0.5) - images
+  assert float(tf.math.reduce_std(noise)) == pytest.approx(0.5, rel=0.03)
+  assert float(tf.reduce_max(noise)) > 1
+
+
+def test_shift_moves_every_image_by_its_own_offset():
+  images = np.zeros((200, 9, 9, 1), "float32")
+  images[:, 4, 4] = 1
+  moved = data.augment(tf.constant(images), "shift", [3, 4]).numpy()
+  places = np.argwhere(moved[..., 0])
+  assert len(places) == 200  # nothing is lost within two pixels
+  offsets = places[:, 1:] - 4
+  assert {tuple(o) for o in offsets} == {
+    (a, b) for a in range(-2, 3) for b in range(-2, 3)
+  }
+
+
+def test_flip_mirrors_half():
+  images = np.zeros((400, 9, 9, 1), "float32")
+  images[:, :, 7] = 1  # a line on the right; mirrored, on the left
+  moved = data.augment(tf.constant(images), "shift_flip", [3, 4]).numpy()
+  left = (moved[:, :, :5].sum((1, 2, 3)) > 0).mean()
+  assert 0.4 < left < 0.6
+
+
+@pytest.mark.parametrize("kind", ["noise", "shift", "shift_flip"])
+def test_copies_depend_on_the_seed_and_on_nothing_else(kind):
+  images = _images()
+  first, again, other = (
+    data.augment(images, kind, seed, 0.1) for seed in ([1, 2], [1, 2], [1, 3])
+  )
+  np.testing.assert_array_equal(first, again)
+  assert not np.array_equal(first, other)
+  changed = tf.concat([images[:1], 0 * images[1:]], 0)
+  alone = data.augment(changed, kind, [1, 2], 0.1)
+  np.testing.assert_array_equal(alone[0], first[0])
+
+
+def test_unknown_kind_offers_the_nearest():
+  with pytest.raises(ValueError, match="Did you mean 'shift'"):
+    data.augment(_images(), "shfit", [1, 2])
