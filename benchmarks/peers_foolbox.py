@@ -53,7 +53,7 @@ def main(inputs: str, outputs: str, options: str) -> None:
   options = json.loads(options)
   torch.set_num_threads(options["threads"])
   with np.load(inputs) as arrays:
-    model = ConvNet(options["network"], arrays).eval()
+    model = ConvNet(options["network"], arrays).train(False)
     x = torch.tensor(arrays["x"].transpose(0, 3, 1, 2).copy())
     y = torch.tensor(arrays["y"])
   for parameter in model.parameters():

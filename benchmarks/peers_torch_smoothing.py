@@ -76,7 +76,7 @@ def measure(network, images, selection, estimation, batch_size) -> float:
 def main() -> None:
   """Answers until standard input ends."""
   networks = {"tutorial": tutorial_cnn, "two_conv": two_conv_cnn}
-  networks = {name: make().eval() for name, make in networks.items()}
+  networks = {name: make().train(False) for name, make in networks.items()}
   for line in sys.stdin:
     request = json.loads(line)
     torch.set_num_threads(request.pop("threads"))

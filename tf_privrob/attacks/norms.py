@@ -7,6 +7,7 @@ towards the centre in every coordinate) ends inside both.
 
 from __future__ import annotations
 
+import abc
 import math
 
 import tensorflow as tf
@@ -15,7 +16,7 @@ from tf_privrob import validate
 from tf_privrob.attacks import randomness
 
 
-class Ball:
+class Ball(abc.ABC):
   """The set {x : norm(x - center) <= radius} within the value range.
 
   Bounds hold up to one rounding of x - center in the dtype of x.
@@ -50,17 +51,17 @@ class Ball:
     delta = self.shrink(self.clip_to_range(x) - self.center)
     return self.clip_to_range(self.center + delta)
 
+  @abc.abstractmethod
   def shrink(self, delta: tf.Tensor) -> tf.Tensor:
     """Projects perturbations onto the ball, without the box."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def move(self, grad: tf.Tensor, x: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """The step from `x` of norm `size` along which <step, grad> is largest."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def uniform(self, seed: tf.Tensor) -> tf.Tensor:
     """Draws a perturbation uniformly from the ball."""
-    raise NotImplementedError
 
   def _in_ball(self, raw: tf.Tensor, norm: tf.Tensor, seed: tf.Tensor):
     """Radius U^(1/d) makes a direction uniform in volume."""
