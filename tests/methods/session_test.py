@@ -103,6 +103,35 @@ def test_resumed_session_draws_other_noise(tmp_path):
     np.testing.assert_array_equal(a, b)
 
 
+class _Keys(tf.keras.callbacks.Callback):
+  """Collects the base of a session's noise seeds."""
+
+  def __init__(self, found):
+    super().__init__()
+    self._found = found
+
+  def on_train_begin(self, logs=None):
+    self._found.append(tuple(self.model._state.key.numpy()))
+
+
+def test_noise_seeds_of_sessions_never_meet(tmp_path):
+  found = []
+  x, y = _arrays()
+  for resume in (False, True, True):
+    network = models.mlp((6,), 3, hidden=(5,))
+    method = methods.DPSGD(network, _CONFIG)
+    with pytest.raises(KeyboardInterrupt):
+      method.fit(
+        x,
+        y,
+        run_dir=tmp_path,
+        resume=resume,
+        callbacks=[_Keys(found), _Stop(2)],
+        verbose=0,
+      )
+  assert len(set(found)) == len(found) == 3
+
+
 def test_history_and_tensorboard_hide_nothing_private(tmp_path):
   _fit(tmp_path)
   lines = (tmp_path / "history.jsonl").read_text().splitlines()
