@@ -22,6 +22,7 @@ _ROOMS = (
   "layers",
   "mechanisms",
   "methods",
+  "losses",
   "models",
   "privacy",
   "report",

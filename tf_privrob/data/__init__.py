@@ -15,6 +15,7 @@ from tf_privrob.data.catalog import NAMES
 from tf_privrob.data.dataset import Dataset
 from tf_privrob.data.dataset import from_arrays
 from tf_privrob.data.dataset import parse_range
+from tf_privrob.data.fixed import FixedBatchSampler
 from tf_privrob.data.loading import DatasetNotFoundError
 from tf_privrob.data.loading import load
 from tf_privrob.data.sampling import FullBatchSampler
@@ -27,6 +28,7 @@ __all__ = [
   "NAMES",
   "Dataset",
   "DatasetNotFoundError",
+  "FixedBatchSampler",
   "FullBatchSampler",
   "PoissonSampler",
   "Sampler",

@@ -170,7 +170,7 @@ class PoissonSampler(Sampler):
 
   def indices(self, seed: int, session: int, step: int) -> np.ndarray:
     """The rows drawn at `step`, in increasing order."""
-    uniform = _generator(_POISSON_STREAM, seed, session, step).random(
+    uniform = generator(_POISSON_STREAM, seed, session, step).random(
       self.num_examples
     )
     return np.flatnonzero(uniform < self.sampling_prob)
@@ -296,7 +296,7 @@ def _words(**values: int) -> None:
       )
 
 
-def _generator(
+def generator(
   stream: int, seed: int, session: int, step: int
 ) -> np.random.Generator:
   """Random numbers of one step: key (seed, session), counter (stream, step).
@@ -315,7 +315,7 @@ def _permutation(
   num_examples: int, seed: int, session: int, epoch: int
 ) -> np.ndarray:
   """An epoch's order, kept until another epoch is asked for."""
-  generator = _generator(_SHUFFLE_STREAM, seed, session, epoch)
-  order = generator.permutation(num_examples)
+  numbers = generator(_SHUFFLE_STREAM, seed, session, epoch)
+  order = numbers.permutation(num_examples)
   order.flags.writeable = False
   return order

@@ -1,5 +1,13 @@
-"""Keras layers that carry a bound or a guarantee; all of them serialise."""
+"""Keras layers that carry a bound, noise or a guarantee; all serialise."""
 
+from tf_privrob.layers.autoencoder import FunctionalMechanismAutoencoder
+from tf_privrob.layers.batch_statistics import BatchStandardization
 from tf_privrob.layers.bounded import BoundedActivation
+from tf_privrob.layers.noise import LaplaceNoise
 
-__all__ = ["BoundedActivation"]
+__all__ = [
+  "BatchStandardization",
+  "BoundedActivation",
+  "FunctionalMechanismAutoencoder",
+  "LaplaceNoise",
+]

@@ -8,6 +8,13 @@ composes, so that no noise is ever added that nobody pays for.
 
 from __future__ import annotations
 
+from tf_privrob.mechanisms.functional import adlm_input_sensitivity
+from tf_privrob.mechanisms.functional import adlm_label_sensitivity
+from tf_privrob.mechanisms.functional import FunctionalNoise
+from tf_privrob.mechanisms.functional import hidden_factor
+from tf_privrob.mechanisms.functional import label_sensitivity
+from tf_privrob.mechanisms.functional import reconstruction_sensitivity
+from tf_privrob.mechanisms.functional import reduced_dp_epsilon
 from tf_privrob.mechanisms.gaussian import gaussian_dp_delta
 from tf_privrob.mechanisms.gaussian import gaussian_dp_epsilon
 from tf_privrob.mechanisms.gaussian import GaussianMechanism
@@ -16,10 +23,17 @@ from tf_privrob.mechanisms.mechanism import Mechanism
 from tf_privrob.mechanisms.mechanism import stateless_seed
 
 __all__ = [
+  "FunctionalNoise",
   "GaussianMechanism",
   "LaplaceMechanism",
   "Mechanism",
+  "adlm_input_sensitivity",
+  "adlm_label_sensitivity",
   "gaussian_dp_delta",
   "gaussian_dp_epsilon",
+  "hidden_factor",
+  "label_sensitivity",
+  "reconstruction_sensitivity",
+  "reduced_dp_epsilon",
   "stateless_seed",
 ]

@@ -2,14 +2,18 @@
 
 from tf_privrob.methods.config import DPSGDConfig
 from tf_privrob.methods.dp_sgd import DPSGD
+from tf_privrob.methods.dpal import DPAL
+from tf_privrob.methods.dpal_config import DPALConfig
 from tf_privrob.methods.plan import TrainingPlan
 from tf_privrob.methods.registry import by_name
 from tf_privrob.methods.registry import NAMES
 from tf_privrob.methods.registry import preset
 
 __all__ = [
+  "DPAL",
   "DPSGD",
   "NAMES",
+  "DPALConfig",
   "DPSGDConfig",
   "TrainingPlan",
   "by_name",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,41 +11,17 @@ import tensorflow as tf
 from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import mechanisms
-from tf_privrob import models
 from tf_privrob import privacy
-from tf_privrob import validate
 from tf_privrob.methods import config as method_config
+from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
-from tf_privrob.methods import session as training_session
 
 _NOISE_STREAM, _COPIES_STREAM = 0, 1
 _CHECKED_EXAMPLES = 3
-_SEED_CAVEAT = (
-  "The run is reproducible from its seed: the guarantee holds against those who"
-  " do not know the seed. Train a model that is to be released with seed=None."
-)
-
-
-class _RunState:
-  """Counters of a run. Keras does not track it, so no model file holds a key.
-
-  Attributes:
-    key: base of all seeds of a session; whoever knows it knows the noise.
-    step: logical steps begun, over all sessions.
-    averages: moving averages of the weights.
-  """
-
-  def __init__(self, variables: Sequence[tf.Variable], averaged: bool):
-    self.key = tf.Variable([0, 0], dtype=tf.int32, trainable=False)
-    self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    self.averages = [
-      tf.Variable(variable, trainable=False)
-      for variable in (variables if averaged else ())
-    ]
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class DPSGD(tf.keras.Model):
+class DPSGD(method.Method):
   """Trains a network by noisy sums of clipped per-example gradients.
 
   One step (Abadi et al. 2016, Algorithm 1), on a Poisson sample B of the data:
@@ -70,6 +44,8 @@ class DPSGD(tf.keras.Model):
     **kwargs: Keras' own.
   """
 
+  config_class = method_config.DPSGDConfig
+
   def __init__(
     self,
     network: tf.keras.Model,
@@ -77,46 +53,14 @@ class DPSGD(tf.keras.Model):
     record: dict[str, Any] | None = None,
     **kwargs,
   ):
-    super().__init__(**kwargs)
-    if models.returns_probabilities(network):
-      raise ValueError(
-        f"Expected a network that returns logits, received {network.name!r},"
-        " which ends in a softmax. Pass models.as_logits(network)."
-      )
+    super().__init__(network, config, record, **kwargs)
     gradients.refuse_batch_normalization(network)
     _refuse_activity_regularizers(network)
-    self.network = network
-    self.config = config or method_config.DPSGDConfig()
-    self._run_record = dict(record or {})
-    self._compile_arguments = None
-    if network.built and _input_shape(network):
-      self(tf.zeros([1, *_input_shape(network)]))
+    if network.built and method.input_shape(network):
+      self(tf.zeros([1, *method.input_shape(network)]))
 
-  def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-    """Logits."""
-    return self.network(inputs, training=training)
-
-  def compile(self, optimizer=None, loss=None, metrics=None, **kwargs):
-    """Keras' own; what is not given is taken from the config."""
-    if kwargs.get("steps_per_execution") not in (None, 1):
-      raise ValueError(
-        "Expected steps_per_execution=1: every step is paid for in the ledger"
-        " before it runs."
-      )
-    # Without an optimizer `fit` compiles again, once it knows how many steps a
-    # learning-rate schedule has.
-    self._compile_arguments = (
-      {"loss": loss, "metrics": metrics, **kwargs} if not optimizer else None
-    )
-    super().compile(
-      optimizer=optimizer or self._optimizer(None),
-      loss=loss
-      or tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      metrics=["accuracy"] if metrics is None else metrics,
-      **kwargs,
-    )
-
-  def _optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
+  def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
+    """SGD or Adam with the config's schedule."""
     rate = self.config.learning_rate
     if steps and self.config.learning_rate_schedule == "cosine":
       rate = tf.keras.optimizers.schedules.CosineDecay(rate, steps)
@@ -128,76 +72,15 @@ class DPSGD(tf.keras.Model):
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
     """Sampler, noise and steps for a training set of this size."""
-    shape = tuple(input_shape or _input_shape(self.network))
+    shape = tuple(input_shape or method.input_shape(self.network))
     return training_plan.make(self.config, num_examples, shape)
 
-  def fit(
-    self,
-    x: np.ndarray | data.Dataset,
-    y: np.ndarray | None = None,
-    *,
-    value_range: tuple[float, float] = (0.0, 1.0),
-    validation_data: tuple[np.ndarray, np.ndarray] | None = None,
-    run_dir: str | os.PathLike | None = None,
-    resume: bool = False,
-    callbacks: Sequence[tf.keras.callbacks.Callback] = (),
-    verbose: int = 1,
-  ) -> tf.keras.callbacks.History:
-    """Trains within the budget; everything is checked before it is touched.
-
-    Args:
-      x: training inputs [n, ...], or a `Dataset`, whose test part then serves
-        as validation data.
-      y: sparse labels [n].
-      value_range: declared range of the inputs; a `Dataset` knows its own.
-      validation_data: evaluated after each epoch; taken to be public.
-      run_dir: run folder for ledger, checkpoints, history and TensorBoard.
-        Without it nothing is written and nothing can be resumed.
-      resume: go on with the run in `run_dir`.
-      callbacks: Keras callbacks.
-      verbose: 0 is silent.
-
-    Returns:
-      Keras' history of the last epochs.
-    """
-    if isinstance(x, data.Dataset):
-      dataset, value_range = x, x.value_range
-      x, y = dataset.x_train, dataset.y_train
-      validation_data = validation_data or (dataset.x_test, dataset.y_test)
-    x, y = np.asarray(x), np.asarray(y)
-    shape = _input_shape(self.network) or x.shape[1:]
-    validate.examples(value_range, 1 + len(shape), x_train=x)
-    classes = self(tf.zeros([1, *shape])).shape[-1]
-    validate.labels(classes, len(x), y_train=y)
-    if validation_data is not None:
-      x_test, y_test = validation_data
-      validate.examples(value_range, 1 + len(shape), x_test=x_test)
-      validate.labels(classes, len(x_test), y_test=y_test)
-    if self._run_record.get("steps"):
-      raise ValueError(
-        f"This model has been trained for {self._run_record['steps']} steps: a"
-        " second fit would release more than its statement says. Wrap a fresh"
-        " network; with resume=True its weights come from the run folder."
-      )
-    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-      raise ValueError(
-        "Expected one replica: noise is added once per step. Train under the"
-        " default strategy."
-      )
-    plan = self.plan(len(x), shape)
-    if not self.optimizer or self._compile_arguments is not None:
-      arguments = dict(self._compile_arguments or {})
-      self.compile(optimizer=self._optimizer(plan.steps), **arguments)
-    self._prepare(plan, shape, value_range, classes)
-    run = training_session.Session.open(self, plan, run_dir, resume)
-    return run.train(x, y, validation_data, list(callbacks), verbose)
-
-  def _prepare(self, plan, shape, value_range, classes) -> None:
+  def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds what `train_step` uses and checks that examples stand alone."""
     self.optimizer.build(self.network.trainable_variables)
-    self._plan = plan
-    self._state = _RunState(
-      self.network.trainable_variables, self.config.ema_decay > 0
+    averaged = self.config.ema_decay > 0
+    self._state = method.RunState(
+      self.network.trainable_variables if averaged else ()
     )
     jit_compile = self.config.jit_compile
     if jit_compile is None:
@@ -211,11 +94,10 @@ class DPSGD(tf.keras.Model):
     )
     rng = np.random.default_rng(0)
     images = rng.uniform(*value_range, (_CHECKED_EXAMPLES, *shape))
-    labels = rng.integers(0, classes, _CHECKED_EXAMPLES)
+    labels = rng.integers(0, num_classes, _CHECKED_EXAMPLES)
     self._clipped.check(
       (tf.constant(images, tf.float32), tf.constant(labels, tf.int64))
     )
-    self.make_train_function(force=True)
 
   def _example_losses(self, batch, seed):
     """Cross-entropy of each example, averaged over its K copies."""
@@ -241,12 +123,10 @@ class DPSGD(tf.keras.Model):
     """One logical step: clipped sum over all chunks, noise once, update."""
     images, labels, mask = batch
     state, plan = self._state, self._plan
-    fold_in = tf.random.experimental.stateless_fold_in
-    seed = fold_in(state.key, state.step)
     total = self._clipped.over_chunks(
-      (images, labels), mask, fold_in(seed, _COPIES_STREAM)
+      (images, labels), mask, state.seed(_COPIES_STREAM)
     )
-    noisy = self._add_noise(total.gradients, fold_in(seed, _NOISE_STREAM))
+    noisy = self._add_noise(total.gradients, state.seed(_NOISE_STREAM))
     update = [gradient / plan.sampler.expected_batch_size for gradient in noisy]
     variables = self.network.trainable_variables
     regularization = self._regularization_gradients(variables)
@@ -304,19 +184,19 @@ class DPSGD(tf.keras.Model):
       extra_caveats=record["caveats"],
     )
 
-  def certifier(self) -> None:
-    """None: the network has no certificate of its own; it can be smoothed."""
-    return None
+  def ledger_parameters(self, plan) -> dict[str, Any]:
+    """All that the guarantee depends on."""
+    return {
+      "noise_multiplier": plan.noise_multiplier,
+      "l2_clip_norm": self.config.l2_clip_norm,
+      "dp_delta": self.config.dp_delta,
+      "neighbouring": "add_or_remove_one",
+      "sampler": plan.sampler.describe(),
+    }
 
-  @property
-  def run_record(self) -> dict[str, Any]:
-    """What the training released: steps, sessions, noise, sampling."""
-    return dict(self._run_record)
-
-  def set_session(self, key: np.ndarray, step: int) -> None:
-    """Starts a session: fresh randomness, steps counted on."""
-    self._state.key.assign(key)
-    self._state.step.assign(step)
+  def spent_dp_epsilon(self, steps: int) -> float:
+    """The proven figure after `steps` steps, at the config's dp_delta."""
+    return training_plan.dp_epsilon(self.config, self._plan, steps)
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far, for the statement."""
@@ -329,51 +209,8 @@ class DPSGD(tf.keras.Model):
       sampling_prob=sampler.expected_batch_size / sampler.num_examples,
       num_examples=sampler.num_examples,
       participations=sampler.max_participations(0, steps),
-      caveats=[] if self.config.seed is None else [_SEED_CAVEAT],
+      caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
-
-  def swap_average(self) -> None:
-    """Exchanges the trained weights and their moving average."""
-    pairs = zip(self._state.averages, self.network.trainable_variables)
-    for average, variable in pairs:
-      value = tf.identity(variable)
-      variable.assign(average)
-      average.assign(value)
-
-  def state_variables(self) -> list[tf.Variable]:
-    """All that a checkpoint must hold to go on."""
-    return [
-      *self.network.variables,
-      *self.optimizer.variables,
-      *self._state.averages,
-    ]
-
-  def get_config(self) -> dict[str, Any]:
-    """For saving: network, settings and what the training released."""
-    settings = dataclasses.asdict(self.config)
-    settings["seed"] = None  # whoever knows it can subtract the noise
-    return {
-      "name": self.name,
-      "network": tf.keras.saving.serialize_keras_object(self.network),
-      "config": settings,
-      "record": dict(self._run_record),
-    }
-
-  @classmethod
-  def from_config(cls, config: dict[str, Any], custom_objects=None) -> DPSGD:
-    """For loading."""
-    config = dict(config)
-    network = tf.keras.saving.deserialize_keras_object(
-      config.pop("network"), custom_objects=custom_objects
-    )
-    settings = method_config.DPSGDConfig(**config.pop("config"))
-    return cls(network, settings, **config)
-
-
-def _input_shape(network: tf.keras.Model) -> tuple[int, ...] | None:
-  """Shape of one input where the network knows it: a subclass may not."""
-  shape = getattr(network, "input_shape", None)
-  return tuple(shape[1:]) if isinstance(shape, tuple) else None
 
 
 def _refuse_activity_regularizers(network: tf.keras.Model) -> None:

@@ -29,6 +29,11 @@ class TrainingPlan:
   steps: int
   limit: int | None
 
+  @property
+  def round_steps(self) -> int:
+    """Steps between two validations: an epoch."""
+    return self.sampler.steps_per_epoch
+
 
 def make(
   config: method_config.DPSGDConfig,

@@ -5,8 +5,13 @@ from __future__ import annotations
 from tf_privrob import validate
 from tf_privrob.methods import config
 from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import dpal
+from tf_privrob.methods import dpal_config
 
-_METHODS = {"dp_sgd": (dp_sgd.DPSGD, config.DPSGDConfig)}
+_METHODS = {
+  "dp_sgd": (dp_sgd.DPSGD, config.DPSGDConfig),
+  "dpal": (dpal.DPAL, dpal_config.DPALConfig),
+}
 NAMES = tuple(sorted(_METHODS))
 
 

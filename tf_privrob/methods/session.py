@@ -63,11 +63,7 @@ class Session:
       folder / "ledger.jsonl",
       parameters={
         "method": type(model).__name__,
-        "noise_multiplier": plan.noise_multiplier,
-        "l2_clip_norm": model.config.l2_clip_norm,
-        "dp_delta": model.config.dp_delta,
-        "neighbouring": "add_or_remove_one",
-        "sampler": plan.sampler.describe(),
+        **model.ledger_parameters(plan),
       },
       max_steps=plan.limit,
       resume=resumed,
@@ -94,7 +90,7 @@ class Session:
     try:
       for start, epochs, steps in self._blocks():
         batches = sampler.batches(x, y, seed, self.index, start, epochs * steps)
-        first = start // sampler.steps_per_epoch
+        first = start // self._plan.round_steps
         block = tf.keras.Model.fit(
           model,
           batches,
@@ -117,7 +113,7 @@ class Session:
 
   def _blocks(self):
     """(first step, epochs, steps an epoch): Keras' epochs have one length."""
-    end, length = self._plan.steps, self._plan.sampler.steps_per_epoch
+    end, length = self._plan.steps, self._plan.round_steps
     start = self.charged
     if start < end and start % length:
       rest = min(length - start % length, end - start)
@@ -183,9 +179,7 @@ class _Journal(tf.keras.callbacks.Callback):
   def on_epoch_end(self, epoch, logs=None):
     """One line of history and the TensorBoard scalars."""
     logs = dict(logs or {})
-    spent = training_plan.dp_epsilon(
-      self._method.config, self._plan, self._steps
-    )
+    spent = self._method.spent_dp_epsilon(self._steps)
     row = {
       "epoch": epoch + 1,
       "step": self._steps,

@@ -10,7 +10,7 @@ from typing import Any
 from tf_privrob import validate
 from tf_privrob.privacy import accounting
 
-SAMPLERS = ("poisson", "shuffle", "full_batch", "none")
+SAMPLERS = ("poisson", "shuffle", "full_batch", "fixed", "none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,8 @@ class PrivacyStatement:
       run.
     audit_note: how the audit was made, its confidence.
     neighbouring: "add_or_remove_one" or "replace_one".
-    sampler: "poisson", "shuffle", "full_batch" or "none" (no mini-batches).
+    sampler: "poisson", "shuffle", "full_batch", "fixed" (batches of one size,
+      no amplification) or "none" (no mini-batches).
     accountant: name, library, version, and both figures `rdp` and `pld` with
       their routes; empty if nothing was accounted.
     releases: `Release.record()` of each: name, description, count, parameters.
