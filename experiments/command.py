@@ -116,10 +116,12 @@ def _define(settings: Any) -> None:
 
 def _meaning(settings: type, name: str) -> str:
   """The field's lines in the Attributes section of the class docstring."""
-  found = re.search(
-    rf"^ +{name}: (.+?)(?=^ +\w+: |\Z)", settings.__doc__ or "", re.M | re.S
-  )
-  return " ".join(found.group(1).split()) if found else ""
+  pattern = rf"^ +{name}: (.+?)(?=^ +\w+: |\Z)"
+  for owner in settings.__mro__:
+    found = re.search(pattern, owner.__doc__ or "", re.M | re.S)
+    if found:
+      return " ".join(found.group(1).split())
+  return ""
 
 
 def _stop(program: str, error: Any) -> None:

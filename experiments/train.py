@@ -129,8 +129,9 @@ def train(
       f" it, python -m experiments.evaluate --run_dir={run_dir}, or choose"
       " another run_dir."
     )
-  method_class, _ = methods.by_name(method)
-  model = method_class(load_network(network, dataset, config.seed), config)
+  model = methods.build(
+    method, load_network(network, dataset, config.seed), config
+  )
   started = time.monotonic()
   settings = {
     **dataclasses.asdict(config),

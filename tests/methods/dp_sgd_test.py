@@ -397,10 +397,13 @@ def test_large_delta_warns():
 
 
 def test_names_and_presets():
-  assert methods.by_name("dp_sgd")[0] is methods.DPSGD
+  method = methods.build("dp_sgd", _network(), methods.DPSGDConfig())
+  assert type(method) is methods.DPSGD
   assert methods.preset("dp_sgd", None) == methods.DPSGDConfig()
   with pytest.raises(ValueError, match="Did you mean 'dp_sgd'"):
-    methods.by_name("dpsgd")
+    methods.preset("dpsgd", None)
+  with pytest.raises(ValueError, match="Expected DPSGDConfig for method"):
+    methods.build("dp_sgd", _network(), methods.DPALConfig())
   with pytest.raises(ValueError, match="Did you mean 'mnist'"):
     methods.preset("dp_sgd", "mnst")
   settings = dataclasses.asdict(methods.preset("dp_sgd", "mnist"))

@@ -3,8 +3,10 @@
 A `Certifier` turns inputs into `Certificate`s, one row an input: the class, a
 radius, the norm, the probability with which the statement holds, and whether
 the radius is proven or merely claimed. `RandomizedSmoothing` certifies any
-classifier in l2; `run` certifies a data set into a file that survives a
-crash; `certified_accuracy` counts.
+classifier in l2; `SingleLayerCertificate` certifies one with Laplace noise at
+its input or behind its first layer, in l1, l2 or linf; `VerifiedInference`
+computes what DPAL claims. `run` certifies a data set into a file that
+survives a crash; `certified_accuracy` counts.
 """
 
 from tf_privrob.certify.accuracy import certified_accuracy
@@ -13,16 +15,44 @@ from tf_privrob.certify.accuracy import mean_certified_radius
 from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
 from tf_privrob.certify.certifier import Certifier
+from tf_privrob.certify.linear_norms import conv2d_norms
+from tf_privrob.certify.linear_norms import dense_norms
+from tf_privrob.certify.linear_norms import layer_norms
+from tf_privrob.certify.linear_norms import LinearNorms
+from tf_privrob.certify.noisy_scores import NoisyModel
 from tf_privrob.certify.running import run
+from tf_privrob.certify.score_bounds import robust_epsilon
+from tf_privrob.certify.single_layer import SingleLayerCertificate
+from tf_privrob.certify.single_layer import tight_epsilon
 from tf_privrob.certify.smoothing import RandomizedSmoothing
+from tf_privrob.certify.verified_inference import claimed_radius
+from tf_privrob.certify.verified_inference import Estimate
+from tf_privrob.certify.verified_inference import input_sensitivity
+from tf_privrob.certify.verified_inference import paper_hidden_sensitivity
+from tf_privrob.certify.verified_inference import released_hidden_sensitivity
+from tf_privrob.certify.verified_inference import VerifiedInference
 
 __all__ = [
   "ABSTAIN",
   "Certificate",
   "Certifier",
+  "Estimate",
+  "LinearNorms",
+  "NoisyModel",
   "RandomizedSmoothing",
+  "SingleLayerCertificate",
+  "VerifiedInference",
   "certified_accuracy",
   "claimed_accuracy",
+  "claimed_radius",
+  "conv2d_norms",
+  "dense_norms",
+  "input_sensitivity",
+  "layer_norms",
   "mean_certified_radius",
+  "paper_hidden_sensitivity",
+  "released_hidden_sensitivity",
+  "robust_epsilon",
   "run",
+  "tight_epsilon",
 ]

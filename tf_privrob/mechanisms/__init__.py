@@ -21,18 +21,26 @@ from tf_privrob.mechanisms.gaussian import GaussianMechanism
 from tf_privrob.mechanisms.laplace import LaplaceMechanism
 from tf_privrob.mechanisms.mechanism import Mechanism
 from tf_privrob.mechanisms.mechanism import stateless_seed
+from tf_privrob.mechanisms.moments import filters_from_moments
+from tf_privrob.mechanisms.moments import objective_sensitivity
+from tf_privrob.mechanisms.moments import PatchFilters
+from tf_privrob.mechanisms.moments import PatchMoments
 
 __all__ = [
   "FunctionalNoise",
   "GaussianMechanism",
   "LaplaceMechanism",
   "Mechanism",
+  "PatchFilters",
+  "PatchMoments",
   "adlm_input_sensitivity",
   "adlm_label_sensitivity",
+  "filters_from_moments",
   "gaussian_dp_delta",
   "gaussian_dp_epsilon",
   "hidden_factor",
   "label_sensitivity",
+  "objective_sensitivity",
   "reconstruction_sensitivity",
   "reduced_dp_epsilon",
   "stateless_seed",

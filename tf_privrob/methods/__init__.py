@@ -4,8 +4,11 @@ from tf_privrob.methods.config import DPSGDConfig
 from tf_privrob.methods.dp_sgd import DPSGD
 from tf_privrob.methods.dpal import DPAL
 from tf_privrob.methods.dpal_config import DPALConfig
+from tf_privrob.methods.dpal_sound import SoundDPAL
+from tf_privrob.methods.dpal_sound import SoundDPALConfig
+from tf_privrob.methods.method import Method
 from tf_privrob.methods.plan import TrainingPlan
-from tf_privrob.methods.registry import by_name
+from tf_privrob.methods.registry import build
 from tf_privrob.methods.registry import NAMES
 from tf_privrob.methods.registry import preset
 
@@ -15,7 +18,10 @@ __all__ = [
   "NAMES",
   "DPALConfig",
   "DPSGDConfig",
+  "Method",
+  "SoundDPAL",
+  "SoundDPALConfig",
   "TrainingPlan",
-  "by_name",
+  "build",
   "preset",
 ]

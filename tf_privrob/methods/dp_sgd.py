@@ -181,8 +181,13 @@ class DPSGD(method.Method):
       num_examples=record["num_examples"],
       epochs=record["participations"],
       accountant=self.config.accountant,
+      extra_releases=self.extra_releases(),
       extra_caveats=record["caveats"],
     )
+
+  def extra_releases(self) -> list[privacy.Release]:
+    """What a subclass releases besides the gradients."""
+    return []
 
   def ledger_parameters(self, plan) -> dict[str, Any]:
     """All that the guarantee depends on."""

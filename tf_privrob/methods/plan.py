@@ -22,12 +22,14 @@ class TrainingPlan:
     noise_multiplier: standard deviation over the sensitivity.
     steps: logical steps of the whole run.
     limit: the step after which the budget is spent; None without privacy.
+    extra: releases besides the gradients, paid from the same budget.
   """
 
   sampler: data.Sampler
   noise_multiplier: float
   steps: int
   limit: int | None
+  extra: tuple[privacy.Release, ...] = ()
 
   @property
   def round_steps(self) -> int:
@@ -39,6 +41,7 @@ def make(
   config: method_config.DPSGDConfig,
   num_examples: int,
   input_shape: tuple[int, ...],
+  extra: tuple[privacy.Release, ...] = (),
 ) -> TrainingPlan:
   """Settles the plan, or says why the settings cannot be met.
 
@@ -53,11 +56,11 @@ def make(
     steps = max(1, round(config.epochs))
   noise_multiplier = config.noise_multiplier
   if noise_multiplier is None:
-    noise_multiplier = _calibrate(config, sampler, steps)
-    return TrainingPlan(sampler, noise_multiplier, steps, steps)
+    noise_multiplier = _calibrate(config, sampler, steps, extra)
+    return TrainingPlan(sampler, noise_multiplier, steps, steps, extra)
   if noise_multiplier == 0:
-    return TrainingPlan(sampler, 0.0, steps, None)
-  limit = _affordable(config, sampler, noise_multiplier)
+    return TrainingPlan(sampler, 0.0, steps, None, extra)
+  limit = _affordable(config, sampler, noise_multiplier, extra)
   if limit < 1:
     raise ValueError(
       f"Expected a budget for at least one step, but dp_epsilon="
@@ -65,7 +68,9 @@ def make(
       f"={noise_multiplier} allows none. Raise noise_multiplier or dp_epsilon,"
       " or leave noise_multiplier unset to have it calibrated."
     )
-  return TrainingPlan(sampler, noise_multiplier, min(steps, limit), limit)
+  return TrainingPlan(
+    sampler, noise_multiplier, min(steps, limit), limit, extra
+  )
 
 
 def _sampler(config, num_examples, input_shape) -> data.Sampler:
@@ -114,33 +119,50 @@ def dp_epsilon(
   released = release(plan.sampler, plan.noise_multiplier, steps)
   accuracy = _FINE if steps == plan.steps else _COARSE
   return privacy.dp_epsilon(
-    released, config.dp_delta, config.accountant, accuracy=accuracy
+    [released, *plan.extra],
+    config.dp_delta,
+    config.accountant,
+    accuracy=accuracy,
   )
 
 
-def _calibrate(config, sampler: data.Sampler, steps: int) -> float:
+def _calibrate(config, sampler: data.Sampler, steps: int, extra) -> float:
   """The least noise for the budget; a shuffled epoch counts as one release."""
   if sampler.kind == "shuffle":
     epochs = sampler.max_participations(0, steps)
     shift = _epoch_shift()
     return shift * privacy.calibrate_noise_multiplier(
-      config.dp_epsilon, config.dp_delta, 1.0, epochs, config.accountant
+      config.dp_epsilon,
+      config.dp_delta,
+      1.0,
+      epochs,
+      config.accountant,
+      extra_releases=extra,
     )
   prob = sampler.sampling_prob if sampler.kind == "poisson" else 1.0
   return privacy.calibrate_noise_multiplier(
-    config.dp_epsilon, config.dp_delta, prob, steps, config.accountant
+    config.dp_epsilon,
+    config.dp_delta,
+    prob,
+    steps,
+    config.accountant,
+    extra_releases=extra,
   )
 
 
-def _affordable(config, sampler: data.Sampler, noise: float) -> int:
+def _affordable(config, sampler: data.Sampler, noise: float, extra) -> int:
   """The most steps that a given noise multiplier leaves within the budget."""
   budget = (config.dp_epsilon, config.dp_delta)
   if sampler.kind == "shuffle":
     shift = _epoch_shift()
-    epochs = privacy.max_steps(*budget, noise / shift, 1.0, config.accountant)
+    epochs = privacy.max_steps(
+      *budget, noise / shift, 1.0, config.accountant, extra_releases=extra
+    )
     return epochs * sampler.steps_per_epoch
   prob = sampler.sampling_prob if sampler.kind == "poisson" else 1.0
-  return privacy.max_steps(*budget, noise, prob, config.accountant)
+  return privacy.max_steps(
+    *budget, noise, prob, config.accountant, extra_releases=extra
+  )
 
 
 def _epoch_shift() -> float:

@@ -1,31 +1,51 @@
-"""Methods by name, each with its settings."""
+"""Methods by name: each with its settings, one class of them a variant."""
 
 from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
 
 from tf_privrob import validate
 from tf_privrob.methods import config
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import dpal
 from tf_privrob.methods import dpal_config
+from tf_privrob.methods import dpal_sound
+from tf_privrob.methods import method
 
+# The first class of settings is a method's default.
 _METHODS = {
-  "dp_sgd": (dp_sgd.DPSGD, config.DPSGDConfig),
-  "dpal": (dpal.DPAL, dpal_config.DPALConfig),
+  "dp_sgd": {config.DPSGDConfig: dp_sgd.DPSGD},
+  "dpal": {
+    dpal_config.DPALConfig: dpal.DPAL,
+    dpal_sound.SoundDPALConfig: dpal_sound.SoundDPAL,
+  },
 }
 NAMES = tuple(sorted(_METHODS))
 
 
-def by_name(method: str) -> tuple[type, type]:
-  """The method's class and the class of its settings."""
-  validate.one_of(NAMES, method=method)
-  return _METHODS[method]
+def build(name: str, network: tf.keras.Model, settings: Any) -> method.Method:
+  """The method around a network; the class follows from the settings."""
+  validate.one_of(NAMES, method=name)
+  found = _METHODS[name].get(type(settings))
+  if found is None:
+    expected = " or ".join(kind.__name__ for kind in _METHODS[name])
+    raise ValueError(
+      f"Expected {expected} for method {name!r}, received"
+      f" {type(settings).__name__}."
+    )
+  return found(network, settings)
 
 
-def preset(method: str, name: str | None):
+def preset(name: str, preset_name: str | None) -> Any:
   """Settings of a method by name; the defaults without one."""
-  _, settings = by_name(method)
-  if name is None:
-    return settings()
-  presets = settings.presets()
-  validate.one_of(presets, preset=name)
-  return presets[name]
+  validate.one_of(NAMES, method=name)
+  kinds = list(_METHODS[name])
+  if preset_name is None:
+    return kinds[0]()
+  found = {}
+  for kind in kinds:
+    found.update(kind.presets())
+  validate.one_of(found, preset=preset_name)
+  return found[preset_name]

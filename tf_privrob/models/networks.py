@@ -72,12 +72,15 @@ def dpal_mnist(
   input_shape: Shape = (28, 28, 1),
   num_classes: int = 10,
   seed: int = 0,
-  batch_statistics: bool = False,
+  standardization: str = "none",
 ) -> tf.keras.Model:
   """DPAL's MNIST network: 317,066 weights.
 
-  With `batch_statistics` it standardises by the batch where the released code
-  does; such a network cannot be private, nor certified input by input.
+  The released code standardises after the first layer and before the bounded
+  one: with `standardization="batch"` by the batch at hand, in training and at
+  inference, as the code does; with "moving" by moving averages at inference, so
+  that an input is classified on its own. A network trained with either cannot
+  be private.
   """
   _require_images(input_shape, smallest=8, name="dpal_mnist")
   s = _seeds(seed)
@@ -85,12 +88,12 @@ def dpal_mnist(
     [
       _layers.Input(tuple(input_shape)),
       _conv(32, 5, 2, seed=next(s)),
-      *_standardization(batch_statistics),
+      *_standardization(standardization),
       _layers.AveragePooling2D(2),
       _conv(64, 5, 2, seed=next(s)),
       _layers.Flatten(),
       _dense(256, seed=next(s)),
-      *_standardization(batch_statistics),
+      *_standardization(standardization),
       privrob_layers.BoundedActivation(1.0),
       _dense(num_classes, seed=next(s)),
     ],
@@ -98,22 +101,27 @@ def dpal_mnist(
   )
 
 
-def _standardization(wanted: bool) -> list[tf.keras.layers.Layer]:
-  return [privrob_layers.BatchStandardization()] if wanted else []
+def _standardization(kind: str) -> list[tf.keras.layers.Layer]:
+  validate.one_of(("none", "batch", "moving"), standardization=kind)
+  if kind == "batch":
+    return [privrob_layers.BatchStandardization()]
+  if kind == "moving":
+    return [_layers.BatchNormalization(momentum=0.0, center=False, scale=False)]
+  return []
 
 
 def dpal_cifar10(
   input_shape: Shape = (28, 28, 3),
   num_classes: int = 10,
   seed: int = 0,
-  batch_statistics: bool = False,
+  standardization: str = "none",
 ) -> tf.keras.Model:
   """DPAL's CIFAR-10 network: 5,268,746 weights; see `dpal_mnist`."""
   _require_images(input_shape, smallest=8, name="dpal_cifar10")
   s = _seeds(seed)
 
   def standardize(hidden):
-    for layer in _standardization(batch_statistics):
+    for layer in _standardization(standardization):
       hidden = layer(hidden)
     return hidden
 
@@ -152,11 +160,13 @@ def mlp(
 
 _BUILDERS = {
   "dpal_cifar10": dpal_cifar10,
+  "dpal_cifar10_bn": functools.partial(dpal_cifar10, standardization="moving"),
   "dpal_cifar10_released": functools.partial(
-    dpal_cifar10, batch_statistics=True
+    dpal_cifar10, standardization="batch"
   ),
   "dpal_mnist": dpal_mnist,
-  "dpal_mnist_released": functools.partial(dpal_mnist, batch_statistics=True),
+  "dpal_mnist_bn": functools.partial(dpal_mnist, standardization="moving"),
+  "dpal_mnist_released": functools.partial(dpal_mnist, standardization="batch"),
   "mlp": mlp,
   "tutorial_cnn": tutorial_cnn,
   "tutorial_cnn_tanh": functools.partial(tutorial_cnn, activation="tanh"),

@@ -22,6 +22,7 @@ def calibrate_noise_multiplier(
   steps: int,
   accountant: str = "pld",
   tolerance: float = 1e-3,
+  extra_releases: tuple[accounting.Release, ...] = (),
 ) -> float:
   """The smallest noise multiplier that keeps `steps` within the budget.
 
@@ -32,6 +33,7 @@ def calibrate_noise_multiplier(
     steps: number of noisy steps.
     accountant: "pld" or "rdp".
     tolerance: how far above the smallest one it may lie.
+    extra_releases: what else the budget pays for.
 
   Returns:
     A value whose own figure, re-accounted, is at most `dp_epsilon`, while the
@@ -44,9 +46,10 @@ def calibrate_noise_multiplier(
   def figure(noise: float, accuracy: float = composition.FINE) -> float:
     release = accounting.poisson_sgd(noise, sampling_prob, steps)
     return accounting.dp_epsilon(
-      release, dp_delta, accountant, accuracy=accuracy
+      [release, *extra_releases], dp_delta, accountant, accuracy=accuracy
     )
 
+  _check_extra(extra_releases, dp_epsilon, dp_delta, accountant)
   found = _search(figure, dp_epsilon, 1.0, -1.0, accountant, tolerance)
   if not _NOISE[0] <= found <= _NOISE[1]:
     raise ValueError(
@@ -65,6 +68,7 @@ def max_steps(
   sampling_prob: float,
   accountant: str = "pld",
   limit: int = 10_000_000,
+  extra_releases: tuple[accounting.Release, ...] = (),
 ) -> int:
   """The largest number of steps that stays within the budget.
 
@@ -75,6 +79,7 @@ def max_steps(
     sampling_prob: Poisson sampling probability; 1 is full batch.
     accountant: "pld" or "rdp".
     limit: never answer more than this.
+    extra_releases: what else the budget pays for.
 
   Returns:
     T with figure(T) <= dp_epsilon < figure(T + 1); 0 if one step is too much.
@@ -88,9 +93,10 @@ def max_steps(
       return 0.0 if steps < 1 else math.inf
     release = accounting.poisson_sgd(noise_multiplier, sampling_prob, steps)
     return accounting.dp_epsilon(
-      release, dp_delta, accountant, accuracy=accuracy
+      [release, *extra_releases], dp_delta, accountant, accuracy=accuracy
     )
 
+  _check_extra(extra_releases, dp_epsilon, dp_delta, accountant)
   return _search(figure, dp_epsilon, 1000, 0.5, accountant, 1, whole=True)
 
 
@@ -98,6 +104,20 @@ def _check(dp_delta: float, sampling_prob: float, accountant: str) -> None:
   validate.open_probability(dp_delta=dp_delta)
   validate.probability(sampling_prob=sampling_prob)
   validate.one_of(accounting.ACCOUNTANTS, accountant=accountant)
+
+
+def _check_extra(extra, dp_epsilon, dp_delta, accountant) -> None:
+  """What is left of the budget must be more than nothing."""
+  if not extra:
+    return
+  spent = accounting.dp_epsilon(list(extra), dp_delta, accountant)
+  if spent >= dp_epsilon:
+    raise ValueError(
+      f"Expected a budget above what is released besides the gradients:"
+      f" dp_epsilon={dp_epsilon} at dp_delta={dp_delta}, but"
+      f" {', '.join(release.name for release in extra)} alone cost"
+      f" {spent:.4g}. Raise dp_epsilon, or add more noise there."
+    )
 
 
 def _search(

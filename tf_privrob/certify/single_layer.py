@@ -1,0 +1,229 @@
+"""A proven certificate from one layer of Laplace noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tf_privrob import validate
+from tf_privrob.certify import certificate
+from tf_privrob.certify import certifier
+from tf_privrob.certify import noisy_scores
+from tf_privrob.certify import score_bounds
+from tf_privrob.certify import votes
+
+RULES = ("tight", "pure_dp")
+
+
+def tight_epsilon(p1_lower, p2_upper):
+  """l1 radius in units of the noise scale: (Q(p1) - Q(p2)) / 2, or 0.
+
+  Q is the quantile function of the standard Laplace law: ln(2p) up to p = 1/2,
+  -ln(2(1-p)) beyond.
+
+  Proof. Let p(h) = E f(h + N) for a score f in [0, 1] and N of independent
+  Lap(b). Moving the derivative to the density, d p / d h_j =
+  E[f(h + N) sign(N_j)] / b. As f >= 0 this is at most p / b in size; as
+  E sign(N_j) = 0 it is also E[(f - 1) sign(N_j)] / b, at most (1 - p) / b. And
+  Q'(p) = 1 / min(p, 1 - p), so |d Q(p(h)) / d h_j| <= 1/b for every j: Q(p(h))
+  moves by at most r / b when h moves by r in l1. The top class loses no more,
+  another gains no more, so none overtakes while 2 r / b < Q(p1) - Q(p2). QED
+
+  It cannot be improved: for f = 1[h_1 > 0] the derivative is 1/b exactly. With
+  p2 = 1 - p1 it is the -ln(2 (1 - p1)) of Teng, Lee and Yuan (2019); it is
+  never below ln(p1/p2)/2, and equals it for p1 <= 1/2.
+  """
+  p1, p2 = np.asarray(p1_lower, float), np.asarray(p2_upper, float)
+  gap = (_laplace_quantile(p1) - _laplace_quantile(p2)) / 2
+  return np.where(p1 > p2, gap, 0.0)[()]
+
+
+@dataclasses.dataclass(frozen=True)
+class SingleLayerCertificate(certifier.Certifier):
+  """Certifies g(x) = argmax_k E f_k, f the scores under ONE Laplace layer.
+
+  The model computes h = A x (A = identity at the input), adds fresh Laplace
+  noise of scale b to every coordinate of h, and goes on in any way that looks
+  at nothing else of x. For "clopper_pearson" f_k is 1 where k has the largest
+  logit, otherwise it is the softmax. Let p1 <= E f_k and p2 >= E f_i for all
+  i != k. A change of x by r in `norm` moves h by at most r ||A||_{p->1} in l1.
+
+  * rule "pure_dp": f is eps-DP for l1 changes up to eps b, so g keeps k up to
+    eps = ln(p1/p2)/2 (Lecuyer et al. 2019; Lemma 1 and Eq. 4 of DPAL).
+  * rule "tight": g keeps k up to eps = (Q(p1) - Q(p2))/2, see `tight_epsilon`;
+    never smaller, up to twice as large.
+
+  The radius is eps b / ||A||_{p->1}. At the input that norm is 1, sqrt(d), d
+  for l1, l2, linf. b is the scale that is drawn: DPAL's b/psi, not its b.
+
+  Formal guarantee: for every model and input, with probability at least
+  `confidence` over the draws, the row abstains or g returns its class
+  everywhere within its radius. `num_selection` draws choose k; disjoint ones
+  bound, with failure probability (1 - confidence)/2 on either side, which is
+  enough for any number of classes (`score_bounds.top_two`). Noise fixed in
+  training is part of the model. All of this is about the smoothed g, not about
+  a single noisy pass.
+
+  Two things would void it and are refused: noise that does not fill the input
+  (one draw copied to all channels leaves changes of zero sum uncovered), and
+  logits that depend on the other inputs of a batch (batch normalisation by
+  batch statistics). At the hidden layer the noise must fill h likewise:
+  `LinearNorms.output_shape` is the shape it needs.
+
+  Attributes:
+    scale: b, the Laplace scale that is really drawn.
+    position: "input" or "hidden": where the noise is.
+    norm: "l1", "l2" or "linf": the norm of the radius.
+    operator_norm: bound on ||A||_{norm->1} of the trained weights for
+      "hidden", from `linear_norms`; None at the input.
+    rule: "tight" or "pure_dp".
+    num_selection: draws that choose the class.
+    num_estimation: draws that bound its score.
+    confidence: probability with which each certificate holds.
+    bound: one of score_bounds.BOUNDS.
+    batch_size: noisy inputs a forward pass; None chooses by device.
+  """
+
+  scale: float
+  position: str = "input"
+  norm: str = "linf"
+  operator_norm: float | None = None
+  rule: str = "tight"
+  num_selection: int = 100
+  num_estimation: int = 10_000
+  confidence: float = 0.999
+  bound: str = "clopper_pearson"
+  batch_size: int | None = None
+
+  def __post_init__(self):
+    validate.positive(scale=self.scale)
+    validate.one_of(noisy_scores.POSITIONS, position=self.position)
+    validate.one_of(certificate.NORMS, norm=self.norm)
+    validate.one_of(RULES, rule=self.rule)
+    validate.one_of(score_bounds.BOUNDS, bound=self.bound)
+    validate.positive_int(
+      num_selection=self.num_selection, num_estimation=self.num_estimation
+    )
+    validate.open_probability(confidence=self.confidence)
+    if self.bound == "empirical_bernstein" and self.num_estimation < 2:
+      raise ValueError(f"Expected num_estimation={self.num_estimation} >= 2.")
+    if self.batch_size is not None:
+      validate.positive_int(batch_size=self.batch_size)
+    if self.position == "input" and self.operator_norm is not None:
+      raise ValueError(
+        "Expected operator_norm=None at the input, where it follows from the"
+        f" number of features, received {self.operator_norm!r}."
+      )
+    if self.position == "hidden":
+      if self.operator_norm is None:
+        raise ValueError(
+          "Expected operator_norm for position='hidden': the norm from"
+          f" {self.norm} to l1 of the trained layer before the noise, e.g."
+          f" certify.layer_norms(layer).to_l1({self.norm!r})."
+        )
+      validate.positive(operator_norm=self.operator_norm)
+
+  @property
+  def method(self) -> str:
+    """The name in the rows."""
+    return f"laplace_{self.position}_{self.rule}"
+
+  def settings(self) -> dict[str, Any]:
+    """All settings but `batch_size`, which changes no draw."""
+    values = super().settings()
+    del values["batch_size"]
+    return values
+
+  def radius(self, p1_lower, p2_upper, num_features: int | None = None):
+    """The proven radius for these bounds; 0 where p1 <= p2.
+
+    Args:
+      p1_lower: lower bound of the class's expected score, float or array.
+      p2_upper: upper bound of all other classes'.
+      num_features: d, needed at the input for l2 and linf.
+    """
+    rule = {"tight": tight_epsilon, "pure_dp": score_bounds.robust_epsilon}
+    stretch = self.operator_norm
+    if self.position == "input" and self.norm == "l1":
+      stretch = 1.0
+    elif self.position == "input":
+      validate.positive_int(num_features=num_features)
+      stretch = math.sqrt(num_features) if self.norm == "l2" else num_features
+    return rule[self.rule](p1_lower, p2_upper) * self.scale / stretch
+
+  def stream(
+    self, logits_fn, x, y=None, seed=0, indices=None
+  ) -> Iterator[certificate.Certificate]:
+    """Yields one proven row an input; `logits_fn` is a `NoisyModel`."""
+    x, num_classes = noisy_scores.check_model(logits_fn, x)
+    labels = certifier.check_labels(y, num_classes, len(x))
+    indices = certifier.check_indices(indices, len(x))
+    if self.position == "input":
+      _check_noise_fills(logits_fn, x)
+    noisy_scores.check_no_coupling(
+      logits_fn, x, "They leave no certificate for a single input."
+    )
+    sampler = noisy_scores.NoisyScores(
+      logits_fn,
+      num_classes,
+      [noisy_scores.Pass(self.position, self.scale)],
+      self.batch_size,
+      seed,
+    )
+    stages = zip(
+      sampler.stream(x, indices, votes.SELECTION, self.num_selection),
+      sampler.stream(x, indices, votes.ESTIMATION, self.num_estimation),
+    )
+    for label, index, (first, second) in zip(labels, indices, stages):
+      row = self._row(index, first, second, x[0].size)
+      yield dataclasses.replace(row, label=label)
+
+  def _row(
+    self,
+    index: int,
+    first: score_bounds.Scores,
+    second: score_bounds.Scores,
+    num_features: int,
+  ) -> certificate.Certificate:
+    candidate = first.top(self.bound)
+    top = score_bounds.top_two(
+      second, self.bound, (1 - self.confidence) / 2, candidate
+    )
+    radius = float(self.radius(top.p1_lower, top.p2_upper, num_features))
+    abstained = not top.p1_lower > top.p2_upper
+    return certificate.Certificate(
+      index=index,
+      label=None,
+      prediction=certificate.ABSTAIN if abstained else candidate,
+      radius=radius,
+      norm=self.norm,
+      abstained=abstained,
+      confidence=self.confidence,
+      kind="proven",
+      method=self.method,
+      seconds=first.seconds + second.seconds,
+      num_draws=first.num_draws + second.num_draws,
+    )
+
+
+def _laplace_quantile(prob: np.ndarray) -> np.ndarray:
+  with np.errstate(divide="ignore"):
+    return np.where(
+      prob <= 0.5,
+      np.log(2 * np.minimum(prob, 0.5)),
+      -np.log(2 * (1 - np.maximum(prob, 0.5))),
+    )
+
+
+def _check_noise_fills(model: noisy_scores.NoisyModel, x: np.ndarray) -> None:
+  shape = tuple(model.input_noise_shape)
+  if shape != x.shape[1:]:
+    raise ValueError(
+      f"Expected noise of the input's shape {x.shape[1:]}, received"
+      f" input_noise_shape={shape}. Noise shared by several features does not"
+      " cover changes that cancel in their sum, and certifies nothing."
+    )

@@ -1,0 +1,121 @@
+"""Laplace noise as a layer: one fixed draw, or a fresh one for every call."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_privrob import mechanisms
+from tf_privrob import validate
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class LaplaceNoise(tf.keras.layers.Layer):
+  """Adds Lap(scale) to its inputs.
+
+  With `fixed`, one draw of the shape of one example is made when the layer is
+  built, is added to every example, and is saved with the weights: that is how
+  DPAL trains (Algorithm 1, line 3). It hides no example from another:
+  (x_i + chi) - (x_j + chi) = x_i - x_j.
+
+  Otherwise every example of every call gets its own draw. The draws follow a
+  counter, so that they never repeat and a run can be repeated; pass `seed` to
+  `call` where the caller keeps count, as attacks and certifiers do.
+
+  Unlike Keras' own noise layers, it also acts at inference, unless
+  `at_inference=False`.
+
+  Args:
+    scale: of the noise; 0 adds none.
+    fixed: one draw for all, or a fresh one for each example and call.
+    seed: of the draws, explicit.
+    at_inference: whether noise is added when not training.
+    copied_channels: draw one value a pixel and copy it to all channels, as the
+      released CIFAR-10 code does. Perturbations with channel sum zero then meet
+      no noise at all.
+    **kwargs: Keras' own.
+  """
+
+  def __init__(
+    self,
+    scale: float,
+    fixed: bool = True,
+    seed: int = 0,
+    at_inference: bool = True,
+    copied_channels: bool = False,
+    **kwargs,
+  ):
+    super().__init__(**kwargs)
+    validate.non_negative(scale=scale)
+    mechanisms.stateless_seed(seed)
+    self.scale = float(scale)
+    self.fixed = bool(fixed)
+    self.seed = int(seed)
+    self.at_inference = bool(at_inference)
+    self.copied_channels = bool(copied_channels)
+
+  @classmethod
+  def from_mechanism(
+    cls, mechanism: mechanisms.LaplaceMechanism, **kwargs
+  ) -> LaplaceNoise:
+    """A layer with the scale of a mechanism."""
+    return cls(scale=mechanism.scale, **kwargs)
+
+  def build(self, input_shape):
+    """Makes the fixed draw, or the counter of fresh ones."""
+    shape = [1, *input_shape[1:]]
+    if None in shape:
+      raise ValueError(
+        f"Expected inputs of known shape for noise, received {input_shape}."
+      )
+    if self.fixed:
+      self.noise = self.add_weight(
+        "noise",
+        shape,
+        initializer=lambda shape, dtype=None: self._draw(shape, self.seed),
+        trainable=False,
+      )
+    else:
+      self.calls = self.add_weight(
+        "calls", [], tf.int64, initializer="zeros", trainable=False
+      )
+    super().build(input_shape)
+
+  def _draw(self, shape, seed) -> tf.Tensor:
+    if not self.scale:
+      return tf.zeros(shape)
+    shape = tf.convert_to_tensor(shape, tf.int32)
+    drawn = tf.concat([shape[:-1], [1]], 0) if self.copied_channels else shape
+    noise = mechanisms.LaplaceMechanism(self.scale, 1.0).sample(drawn, seed)
+    return tf.broadcast_to(noise, shape)
+
+  def call(
+    self,
+    inputs: tf.Tensor,
+    training: bool | None = None,
+    seed: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    """The inputs with noise."""
+    if not (training or self.at_inference):
+      return inputs
+    if self.fixed:
+      return inputs + self.noise
+    if seed is None:
+      base = mechanisms.stateless_seed(self.seed)
+      seed = tf.random.experimental.stateless_fold_in(base, self.calls)
+      self.calls.assign_add(1)
+    return inputs + self._draw(tf.shape(inputs), seed)
+
+  def compute_output_shape(self, input_shape):
+    """Shape of the inputs."""
+    return input_shape
+
+  def get_config(self) -> dict:
+    """For saving. A fixed draw is a weight, so its seed need not be known."""
+    return {
+      **super().get_config(),
+      "scale": self.scale,
+      "fixed": self.fixed,
+      "seed": 0 if self.fixed else self.seed,
+      "at_inference": self.at_inference,
+      "copied_channels": self.copied_channels,
+    }

@@ -1,0 +1,227 @@
+"""Second moments of image patches, released once: the sound autoencoder.
+
+With a linear hidden layer h = theta^T p of a patch p, DPAL's first-order
+objective (Eq. 7, without noise) is tr(theta theta^T M), M = sum p (1/2 - p)^T:
+all that it needs of the data are first and second moments of patches. Noise on
+those, added once, makes everything that follows post-processing, whatever the
+number of steps. That is the functional mechanism as Zhang et al. (2012) proved
+it, and as DPAL's training does not use it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import validate
+from tf_privrob.mechanisms import gaussian
+from tf_privrob.mechanisms import laplace
+from tf_privrob.mechanisms import mechanism
+
+MECHANISMS = ("gaussian", "laplace")
+_CHUNK = 2000
+
+
+def objective_sensitivity(patch: int, positions: int, norm: str) -> float:
+  """Of M = sum p (1/2 - p)^T under replace-one, for |p| <= 1.
+
+  |p|_1 <= d, |1/2 - p|_1 <= 1.5 d, and the same with sqrt(d) in l2: twice the
+  product, times the number of patches. `PatchMoments` releases M's ingredients
+  with a smaller sensitivity; this is the yardstick.
+
+  Args:
+    patch: d, values in a patch.
+    positions: patches in an image.
+    norm: "l1" or "l2" (Frobenius).
+  """
+  validate.positive_int(patch=patch, positions=positions)
+  validate.one_of(("l1", "l2"), norm=norm)
+  return 3.0 * positions * (patch**2 if norm == "l1" else patch)
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchMoments:
+  """Releases sum_i A_i, with A_i the mean of u u^T over the patches of image i.
+
+  u = (p - low) / (high - low) with a 1 appended, so that one matrix holds
+  count, mean and second moments. A_i is symmetric: its upper triangle is
+  released, off-diagonal entries times sqrt(2) for l2, so that the norm of the
+  vector is that of the matrix. Each A_i is scaled down to norm `clip`, in l2
+  for the Gaussian and in l1 for the Laplace mechanism.
+
+  Guarantee: adding or removing one image changes the sum by at most `clip` in
+  that norm, for every image. With "laplace" the release is dp_epsilon-DP; with
+  "gaussian" (dp_epsilon, dp_delta)-DP by the analytic calibration, and an
+  accountant composes it through `event()`.
+
+  Attributes:
+    kernel_size: height and width of a patch; None: the whole input.
+    strides: between patches.
+    value_range: of the inputs.
+    clip: bound on an image's part.
+    mechanism: "gaussian" or "laplace".
+    dp_epsilon: of the release on its own.
+    dp_delta: with it; ignored by "laplace".
+  """
+
+  kernel_size: tuple[int, int] | None
+  strides: tuple[int, int]
+  value_range: tuple[float, float]
+  clip: float
+  mechanism: str
+  dp_epsilon: float
+  dp_delta: float
+
+  def __post_init__(self):
+    validate.value_range(self.value_range)
+    validate.positive(clip=self.clip, dp_epsilon=self.dp_epsilon)
+    validate.one_of(MECHANISMS, mechanism=self.mechanism)
+
+  @property
+  def noise(self) -> mechanism.Mechanism:
+    """The mechanism, calibrated for sensitivity `clip`."""
+    if self.mechanism == "laplace":
+      return laplace.LaplaceMechanism(self.clip, self.dp_epsilon)
+    return gaussian.GaussianMechanism.analytic(
+      self.clip, self.dp_epsilon, self.dp_delta
+    )
+
+  def parts(self, images: tf.Tensor) -> tf.Tensor:
+    """A_i of each image as a clipped vector, [B, q (q + 1) / 2]."""
+    low, high = self.value_range
+    images = (tf.cast(images, tf.float32) - low) / (high - low)
+    u = self._patches(images)
+    u = tf.concat([u, tf.ones_like(u[..., :1])], axis=-1)
+    moments = tf.einsum("bpi,bpj->bij", u, u) / tf.cast(
+      tf.shape(u)[1], tf.float32
+    )
+    rows, columns = np.triu_indices(u.shape[-1])
+    weights = np.ones(len(rows), np.float32)
+    if self.mechanism == "gaussian":
+      weights[rows != columns] = math.sqrt(2.0)
+    indices = rows * u.shape[-1] + columns
+    flat = tf.reshape(moments, [-1, u.shape[-1] ** 2])
+    vectors = tf.gather(flat, indices, axis=1) * weights
+    order = 2 if self.mechanism == "gaussian" else 1
+    norms = tf.norm(vectors, ord=order, axis=1, keepdims=True)
+    # A relative 1e-6 covers the rounding of norm and product in float32.
+    return vectors * tf.minimum(1.0, (1 - 1e-6) * self.clip / norms)
+
+  def _patches(self, images: tf.Tensor) -> tf.Tensor:
+    if self.kernel_size is None:
+      return tf.reshape(images, [tf.shape(images)[0], 1, _size(images.shape)])
+    height, width = self.kernel_size
+    patches = tf.image.extract_patches(
+      images,
+      [1, height, width, 1],
+      [1, *self.strides, 1],
+      [1, 1, 1, 1],
+      "VALID",
+    )
+    shape = [tf.shape(images)[0], -1, height * width * images.shape[-1]]
+    return tf.reshape(patches, shape)
+
+  def release(self, images: np.ndarray, seed: mechanism.Seed) -> np.ndarray:
+    """The noisy sum over all images as a symmetric matrix [q, q].
+
+    Args:
+      images: all training inputs, in `value_range`.
+      seed: of the noise; never use it twice.
+    """
+    total = 0.0
+    for start in range(0, len(images), _CHUNK):
+      parts = self.parts(tf.constant(images[start : start + _CHUNK]))
+      total += tf.reduce_sum(tf.cast(parts, tf.float64), axis=0)
+    noisy = self.noise.add_noise(total, seed).numpy()
+    size = (math.isqrt(8 * len(noisy) + 1) - 1) // 2
+    rows, columns = np.triu_indices(size)
+    if self.mechanism == "gaussian":
+      noisy = np.where(rows == columns, noisy, noisy / math.sqrt(2.0))
+    matrix = np.zeros((size, size))
+    matrix[rows, columns] = noisy
+    matrix[columns, rows] = noisy
+    return matrix
+
+
+def _size(shape: Sequence[int]) -> int:
+  return math.prod(shape[1:])
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchFilters:
+  """A bank of filters from noisy moments: post-processing, free of cost.
+
+  Attributes:
+    kernel: [d, filters], in the units of the inputs.
+    bias: [filters]; the mean patch is mapped to zero.
+    spectrum: the noisy variances along the directions, largest first.
+  """
+
+  kernel: np.ndarray
+  bias: np.ndarray
+  spectrum: np.ndarray
+
+
+def filters_from_moments(
+  moments: np.ndarray,
+  num_filters: int,
+  value_range: tuple[float, float],
+  objective: str = "pca",
+  whitening_floor: float = 0.1,
+  output_stddev: float = 0.5,
+  seed: int = 0,
+) -> PatchFilters:
+  """Orthogonal directions of the patches, in pairs of opposite sign.
+
+  "taylor" minimises DPAL's objective tr(theta theta^T M) over orthonormal
+  theta, so the directions are eigenvectors of the symmetric part of -M for its
+  largest eigenvalues; the constraint keeps the linear objective bounded.
+  "pca" takes those of the covariance. A pair v, -v loses nothing in a ReLU.
+
+  Each direction with variance s is scaled by 1 / sqrt(s + floor * s_max), so
+  that weak directions, which noise has spoilt most, are not blown up.
+
+  Args:
+    moments: of `PatchMoments.release`.
+    num_filters: columns; beyond two a direction they are random mixtures.
+    value_range: of the inputs.
+    objective: "pca" or "taylor".
+    whitening_floor: as above.
+    output_stddev: of the strongest direction's output over the patches.
+    seed: of the mixtures.
+  """
+  validate.one_of(("pca", "taylor"), objective=objective)
+  validate.positive_int(num_filters=num_filters)
+  validate.positive(
+    whitening_floor=whitening_floor, output_stddev=output_stddev
+  )
+  low, high = value_range
+  width, dim = high - low, len(moments) - 1
+  count = max(moments[-1, -1], 1.0)
+  mean = low + width * moments[:dim, -1] / count
+  scaled = moments[:dim, -1] / count
+  covariance = moments[:dim, :dim] / count - np.outer(scaled, scaled)
+  covariance *= width**2
+  target = covariance
+  if objective == "taylor":
+    half = 0.5 * np.outer(mean, np.ones(dim))
+    target = covariance + np.outer(mean, mean) - (half + half.T) / 2
+  _, vectors = np.linalg.eigh(target)
+  vectors = vectors[:, ::-1]
+  spectrum = np.einsum("ik,ij,jk->k", vectors, covariance, vectors)
+  spectrum = np.maximum(spectrum, 0.0)
+  largest = max(spectrum.max(), 1e-12)
+  gains = output_stddev / np.sqrt(spectrum + whitening_floor * largest)
+  directions = vectors * gains
+  half_bank = directions[:, : max(1, math.ceil(num_filters / 2))]
+  bank = np.concatenate([half_bank, -half_bank], axis=1)[:, :num_filters]
+  if bank.shape[1] < num_filters:
+    rng = np.random.default_rng(seed)
+    mixing = rng.normal(size=(dim, num_filters - bank.shape[1]))
+    mixing /= np.linalg.norm(mixing, axis=0)
+    bank = np.concatenate([bank, directions @ mixing], axis=1)
+  return PatchFilters(bank, -mean @ bank, spectrum)

@@ -1,0 +1,99 @@
+"""Cuts a network into its first layer and the rest, as f = g(a(x))."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tf_privrob import layers
+
+_BOUNDED = ("tanh", "sigmoid", "softsign", "hard_sigmoid")
+_SHAPING = (
+  tf.keras.layers.InputLayer,
+  tf.keras.layers.Flatten,
+  tf.keras.layers.Reshape,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """The parts of a network; they share its layers and weights.
+
+  Attributes:
+    before: reshapes the input for the first layer; None if it need not.
+    first: Conv2D or Dense, whose weights are theta_1.
+    rest: from the output of `first`, after its activation, to the logits.
+    last: the Dense layer of the logits, whose kernel is W_pi.
+  """
+
+  before: tf.keras.Model | None
+  first: tf.keras.layers.Layer
+  rest: tf.keras.Model
+  last: tf.keras.layers.Dense
+
+
+def split(network: tf.keras.Model) -> Parts:
+  """Splits after the first layer with weights, which must be linear in x.
+
+  Args:
+    network: functional or sequential Keras classifier.
+
+  Raises:
+    ValueError: for networks whose first layer is not Conv2D or Dense, that use
+      it twice, or whose last hidden layer is not bounded.
+  """
+  first = first_layer(network)
+  chain, output = network.layers, network.output
+  ahead = chain[: chain.index(first)]
+  before = None
+  if any(not isinstance(layer, tf.keras.layers.InputLayer) for layer in ahead):
+    before = tf.keras.Model(network.input, first.input)
+  last = chain[-1]
+  if not isinstance(last, tf.keras.layers.Dense) or last is first:
+    raise ValueError(
+      "Expected a network that ends in a Dense layer of logits, received"
+      f" {type(last).__name__} {last.name!r}."
+    )
+  _require_bounded(network, last)
+  return Parts(before, first, tf.keras.Model(first.output, output), last)
+
+
+def first_layer(network: tf.keras.Model) -> tf.keras.layers.Layer:
+  """The first layer with weights: Conv2D or Dense, else a ValueError."""
+  try:
+    chain = network.layers
+    _ = network.output
+  except (AttributeError, ValueError) as error:
+    raise ValueError(
+      "Expected a sequential or functional Keras network, whose layers can be"
+      f" told apart, received {type(network).__name__} {network.name!r}."
+    ) from error
+  first = next((layer for layer in chain if layer.weights), None)
+  ahead = chain[: chain.index(first)] if first else []
+  wrong = [layer for layer in ahead if not isinstance(layer, _SHAPING)]
+  if first is None or wrong or not hasattr(first, "kernel"):
+    found = wrong[0] if wrong else first
+    raise ValueError(
+      "Expected a network that begins with a Conv2D or Dense layer, which"
+      " becomes the autoencoder, received"
+      f" {type(found).__name__} {getattr(found, 'name', '')!r} there."
+    )
+  return first
+
+
+def _require_bounded(network: tf.keras.Model, last: Any) -> None:
+  """|h_pi| <= 1 is what the label sensitivity rests on."""
+  nodes = last.inbound_nodes[-1].inbound_layers
+  hidden = nodes[0] if isinstance(nodes, list) else nodes
+  activation = getattr(hidden, "activation", None)
+  name = getattr(activation, "__name__", "")
+  clipped = isinstance(hidden, layers.BoundedActivation) and hidden.bound <= 1
+  if not clipped and name not in _BOUNDED:
+    raise ValueError(
+      f"Expected the last hidden layer of {network.name!r} to be bounded by 1,"
+      f" since the sensitivity of the labels rests on it, received"
+      f" {type(hidden).__name__} {hidden.name!r}. Put"
+      " layers.BoundedActivation(1.0) before the logits, or use tanh."
+    )
