@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-_BENCHMARKS = ("gradients", "memory", "attacks", "smoothing")
+_BENCHMARKS = ("gradients", "memory", "attacks", "smoothing", "dpal")
 
 
 def main() -> int:

@@ -128,7 +128,7 @@ def _prepared(relevances, kernel_noise=False, **changes):
   method = _method(network, {"relevance_map": relevances}, **changes)
   method.compile()
   x = np.zeros((64, features), "float32")
-  method.begin(x, None, False, (-1, 1))
+  method.begin(x, None, None, False, (-1, 1))
   method.prepare(method.plan(64), (features,), (-1, 1), 10)
   method.set_session(np.array([3, 4]), 0)
   return method

@@ -397,13 +397,15 @@ def test_large_delta_warns():
 
 
 def test_names_and_presets():
-  method = methods.build("dp_sgd", _network(), methods.DPSGDConfig())
+  method = methods.build(
+    "dp_sgd", models.mlp((6,), 3), methods.DPSGDConfig()
+  )
   assert type(method) is methods.DPSGD
   assert methods.preset("dp_sgd", None) == methods.DPSGDConfig()
   with pytest.raises(ValueError, match="Did you mean 'dp_sgd'"):
     methods.preset("dpsgd", None)
   with pytest.raises(ValueError, match="Expected DPSGDConfig for method"):
-    methods.build("dp_sgd", _network(), methods.DPALConfig())
+    methods.build("dp_sgd", models.mlp((6,), 3), methods.DPALConfig())
   with pytest.raises(ValueError, match="Did you mean 'mnist'"):
     methods.preset("dp_sgd", "mnst")
   settings = dataclasses.asdict(methods.preset("dp_sgd", "mnist"))

@@ -73,6 +73,107 @@ def test_answers_are_remembered():
   assert privacy.calibrate_noise_multiplier.cache_info().hits == before + 1
 
 
+# What else the budget pays for.
+
+_GAUSSIAN = privacy.Release(
+  "moments", mechanisms.GaussianMechanism(1.0, 5.0).event(), count=2
+)
+_PURE = privacy.Release("a map", dp_epsilon=0.4)
+_MUCH = privacy.Release("a lot", dp_epsilon=1.999)
+
+
+def _joint(noise, prob, steps, accountant, extra):
+  run = privacy.poisson_sgd(noise, prob, steps)
+  return privacy.dp_epsilon([run, *extra], 1e-5, accountant)
+
+
+@pytest.mark.parametrize(
+  ("extra", "accountant"),
+  [
+    ((_GAUSSIAN,), "rdp"),
+    ((_GAUSSIAN, _PURE), "rdp"),
+    ((_GAUSSIAN, _PURE), "pld"),
+    ((_MUCH,), "pld"),  # RDP has no figure below 0.001 at this dp_delta
+  ],
+)
+def test_noise_leaves_room_for_other_releases(extra, accountant):
+  """Composed, they are within the budget; with a little less noise not."""
+  noise = privacy.calibrate_noise_multiplier(
+    2.0, 1e-5, 0.02, 300, accountant, extra_releases=extra
+  )
+  assert _joint(noise, 0.02, 300, accountant, extra) <= 2.0
+  assert _joint(noise - 1e-3, 0.02, 300, accountant, extra) > 2.0
+  alone = privacy.calibrate_noise_multiplier(2.0, 1e-5, 0.02, 300, accountant)
+  assert noise > alone + 1e-3
+
+
+def test_a_pure_release_leaves_the_rest_of_the_budget():
+  """Exact: what 0.4 of 2.0 leaves is a budget of 1.6 for the gradients."""
+  noise = privacy.calibrate_noise_multiplier(
+    2.0, 1e-5, 0.02, 300, extra_releases=(_PURE,)
+  )
+  rest = privacy.calibrate_noise_multiplier(1.6, 1e-5, 0.02, 300)
+  assert noise == pytest.approx(rest, abs=1.1e-3)
+
+
+def test_gaussian_releases_add_in_quadrature():
+  """Exact for the full batch: 1/z^2 = 1/z_all^2 - count/z_extra^2."""
+  noise = privacy.calibrate_noise_multiplier(
+    2.0, 1e-5, 1.0, 4, extra_releases=(_GAUSSIAN,)
+  )
+  whole = mechanisms.GaussianMechanism.analytic(1.0, 2.0, 1e-5).stddev
+  exact = (4 / (whole**-2 - 2 / 5.0**2)) ** 0.5
+  assert exact - 1e-3 <= noise <= exact + 5e-3
+
+
+def test_nothing_besides_is_the_plain_figure():
+  args = (2.0, 1e-5, 0.02, 500)
+  assert privacy.calibrate_noise_multiplier(
+    *args, extra_releases=()
+  ) == privacy.calibrate_noise_multiplier(*args)
+
+
+@pytest.mark.parametrize(
+  ("extra", "accountant"),
+  [
+    ((_GAUSSIAN,), "rdp"),
+    ((_GAUSSIAN, _PURE), "rdp"),
+    ((_GAUSSIAN, _PURE), "pld"),
+  ],
+)
+def test_steps_leave_room_for_other_releases(extra, accountant):
+  steps = privacy.max_steps(
+    2.0, 1e-5, 1.0, 0.01, accountant, extra_releases=extra
+  )
+  assert steps >= 1
+  assert _joint(1.0, 0.01, steps, accountant, extra) <= 2.0
+  assert _joint(1.0, 0.01, steps + 1, accountant, extra) > 2.0
+  assert steps < privacy.max_steps(2.0, 1e-5, 1.0, 0.01, accountant)
+
+
+def test_no_step_fits_beside_a_large_release():
+  assert privacy.max_steps(2.0, 1e-5, 0.6, 1.0, extra_releases=(_MUCH,)) == 0
+
+
+@pytest.mark.parametrize("accountant", ["pld", "rdp"])
+@pytest.mark.parametrize(
+  ("dp_epsilon", "extra"),
+  [(0.3, (_PURE,)), (0.4, (_PURE,)), (0.5, (_GAUSSIAN,)), (1.1, (_PURE,) * 3)],
+)
+def test_other_releases_above_the_budget_are_refused(
+  dp_epsilon, extra, accountant
+):
+  message = rf"besides the gradients.*{extra[0].name}.* alone cost"
+  with pytest.raises(ValueError, match=message):
+    privacy.calibrate_noise_multiplier(
+      dp_epsilon, 1e-5, 0.02, 300, accountant, extra_releases=extra
+    )
+  with pytest.raises(ValueError, match=message):
+    privacy.max_steps(
+      dp_epsilon, 1e-5, 1.0, 0.02, accountant, extra_releases=extra
+    )
+
+
 @pytest.mark.parametrize(
   ("call", "message"),
   [

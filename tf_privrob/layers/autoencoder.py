@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tf_privrob import mechanisms
 from tf_privrob import validate
 from tf_privrob.layers import batch_statistics
 from tf_privrob.layers import noise as noise_lib
@@ -58,8 +59,10 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
     **kwargs,
   ):
     super().__init__(**kwargs)
+    validate.non_negative(input_scale=input_scale, hidden_scale=hidden_scale)
     validate.positive(bound=bound)
     validate.one_of(FORMS, form=form)
+    mechanisms.stateless_seed(seed)
     if input_clip is not None:
       validate.positive(input_clip=input_clip)
     _check_layer(layer)

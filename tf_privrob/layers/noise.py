@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from tf_privrob import mechanisms
@@ -47,6 +48,11 @@ class LaplaceNoise(tf.keras.layers.Layer):
     super().__init__(**kwargs)
     validate.non_negative(scale=scale)
     mechanisms.stateless_seed(seed)
+    if not isinstance(seed, (int, np.integer)):
+      raise ValueError(
+        f"Expected seed={seed!r} to be a 64-bit whole number: a layer's seed is"
+        " part of its settings. Pass a pair to `call`."
+      )
     self.scale = float(scale)
     self.fixed = bool(fixed)
     self.seed = int(seed)
@@ -58,6 +64,11 @@ class LaplaceNoise(tf.keras.layers.Layer):
     cls, mechanism: mechanisms.LaplaceMechanism, **kwargs
   ) -> LaplaceNoise:
     """A layer with the scale of a mechanism."""
+    if not isinstance(mechanism, mechanisms.LaplaceMechanism):
+      raise ValueError(
+        "Expected a LaplaceMechanism, whose law the layer draws, received"
+        f" {type(mechanism).__name__}."
+      )
     return cls(scale=mechanism.scale, **kwargs)
 
   def build(self, input_shape):
@@ -66,6 +77,12 @@ class LaplaceNoise(tf.keras.layers.Layer):
     if None in shape:
       raise ValueError(
         f"Expected inputs of known shape for noise, received {input_shape}."
+      )
+    if self.copied_channels and len(shape) < 3:
+      raise ValueError(
+        "Expected inputs with a channel axis after those of the positions for"
+        f" copied_channels=True, received {tuple(input_shape)}: one draw would"
+        " be copied to all features."
       )
     if self.fixed:
       self.noise = self.add_weight(

@@ -39,6 +39,7 @@ def taylor_reconstruction(
     form: "paper" or "released_code".
   """
   validate.one_of(RECONSTRUCTION_FORMS, form=form)
+  _require_equal_shapes("reconstruction", reconstruction, x)
   linear = (0.5 - x) * reconstruction
   if form == "released_code":
     linear = tf.abs(math.log(2.0) + linear)
@@ -99,8 +100,18 @@ def label_noise_term(
     form: one of the three.
   """
   validate.one_of(NOISE_FORMS, form=form)
+  _require_equal_shapes("noise", noise, kernel)
   product = noise * kernel
   if form == "released_cifar10":
     return tf.reduce_mean(tf.abs(product))
   factor = kernel.shape[-1] if form == "released_mnist" else 1
   return -factor * tf.reduce_sum(product)
+
+
+def _require_equal_shapes(name: str, first, second) -> None:
+  """Broadcasting would silently make another loss of it."""
+  first, second = tf.TensorShape(first.shape), tf.TensorShape(second.shape)
+  if not first.is_compatible_with(second):
+    raise ValueError(
+      f"Expected {name} of shape {second}, received shape {first}."
+    )

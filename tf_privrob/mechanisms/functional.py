@@ -122,6 +122,8 @@ class FunctionalNoise:
       dp_epsilon_labels=self.dp_epsilon_labels,
     )
     validate.positive_int(batch_size=self.batch_size)
+    if self.weight_norm is not None:
+      validate.positive(weight_norm=self.weight_norm)
 
   @property
   def effective_dp_epsilon_features(self) -> float:

@@ -125,6 +125,16 @@ class PatchMoments:
     shape = [tf.shape(images)[0], -1, height * width * images.shape[-1]]
     return tf.reshape(patches, shape)
 
+  def _require_patches(self, shape: Sequence[int]) -> None:
+    if self.kernel_size is None:
+      return
+    height, width = self.kernel_size
+    if len(shape) != 3 or shape[0] < height or shape[1] < width:
+      raise ValueError(
+        f"Expected images of at least {height} x {width} pixels (height, width,"
+        f" channels), which is the size of a patch, received {tuple(shape)}."
+      )
+
   def release(self, images: np.ndarray, seed: mechanism.Seed) -> np.ndarray:
     """The noisy sum over all images as a symmetric matrix [q, q].
 
@@ -132,6 +142,8 @@ class PatchMoments:
       images: all training inputs, in `value_range`.
       seed: of the noise; never use it twice.
     """
+    validate.examples(self.value_range, images=images)
+    self._require_patches(images.shape[1:])
     total = 0.0
     for start in range(0, len(images), _CHUNK):
       parts = self.parts(tf.constant(images[start : start + _CHUNK]))
@@ -158,7 +170,7 @@ class PatchFilters:
   Attributes:
     kernel: [d, filters], in the units of the inputs.
     bias: [filters]; the mean patch is mapped to zero.
-    spectrum: the noisy variances along the directions, largest first.
+    spectrum: the noisy variances along the directions, in their order.
   """
 
   kernel: np.ndarray
@@ -173,25 +185,27 @@ def filters_from_moments(
   objective: str = "pca",
   whitening_floor: float = 0.1,
   output_stddev: float = 0.5,
+  paired: bool = True,
   seed: int = 0,
 ) -> PatchFilters:
-  """Orthogonal directions of the patches, in pairs of opposite sign.
+  """Orthogonal directions of the patches, scaled to outputs of one size.
 
   "taylor" minimises DPAL's objective tr(theta theta^T M) over orthonormal
   theta, so the directions are eigenvectors of the symmetric part of -M for its
   largest eigenvalues; the constraint keeps the linear objective bounded.
-  "pca" takes those of the covariance. A pair v, -v loses nothing in a ReLU.
+  "pca" takes those of the covariance.
 
   Each direction with variance s is scaled by 1 / sqrt(s + floor * s_max), so
   that weak directions, which noise has spoilt most, are not blown up.
 
   Args:
     moments: of `PatchMoments.release`.
-    num_filters: columns; beyond two a direction they are random mixtures.
+    num_filters: columns; where directions run out, random mixtures of them.
     value_range: of the inputs.
     objective: "pca" or "taylor".
     whitening_floor: as above.
     output_stddev: of the strongest direction's output over the patches.
+    paired: take each direction with both signs, which loses nothing in a ReLU.
     seed: of the mixtures.
   """
   validate.one_of(("pca", "taylor"), objective=objective)
@@ -199,6 +213,8 @@ def filters_from_moments(
   validate.positive(
     whitening_floor=whitening_floor, output_stddev=output_stddev
   )
+  validate.value_range(value_range)
+  _require_moments(moments)
   low, high = value_range
   width, dim = high - low, len(moments) - 1
   count = max(moments[-1, -1], 1.0)
@@ -217,11 +233,24 @@ def filters_from_moments(
   largest = max(spectrum.max(), 1e-12)
   gains = output_stddev / np.sqrt(spectrum + whitening_floor * largest)
   directions = vectors * gains
-  half_bank = directions[:, : max(1, math.ceil(num_filters / 2))]
-  bank = np.concatenate([half_bank, -half_bank], axis=1)[:, :num_filters]
+  distinct = math.ceil(num_filters / 2) if paired else num_filters
+  bank = directions[:, :distinct]
+  if paired:
+    bank = np.concatenate([bank, -bank], axis=1)[:, :num_filters]
   if bank.shape[1] < num_filters:
     rng = np.random.default_rng(seed)
     mixing = rng.normal(size=(dim, num_filters - bank.shape[1]))
     mixing /= np.linalg.norm(mixing, axis=0)
     bank = np.concatenate([bank, directions @ mixing], axis=1)
   return PatchFilters(bank, -mean @ bank, spectrum)
+
+
+def _require_moments(moments: np.ndarray) -> None:
+  shape = np.shape(moments)
+  if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+    raise ValueError(
+      f"Expected moments as a square matrix of a patch and a 1, received shape"
+      f" {shape}."
+    )
+  if not np.isfinite(moments).all():
+    raise ValueError("Expected finite moments, received NaN or infinity.")

@@ -1,5 +1,10 @@
 """Training methods: Keras models around a user's network, one file each."""
 
+from tf_privrob.methods import relevance
+from tf_privrob.methods.adlm import AdLM
+from tf_privrob.methods.adlm_config import AdLMConfig
+from tf_privrob.methods.adlm_config import SoundAdLMConfig
+from tf_privrob.methods.adlm_sound import SoundAdLM
 from tf_privrob.methods.config import DPSGDConfig
 from tf_privrob.methods.dp_sgd import DPSGD
 from tf_privrob.methods.dpal import DPAL
@@ -7,6 +12,7 @@ from tf_privrob.methods.dpal_config import DPALConfig
 from tf_privrob.methods.dpal_sound import SoundDPAL
 from tf_privrob.methods.dpal_sound import SoundDPALConfig
 from tf_privrob.methods.method import Method
+from tf_privrob.methods.plan import FixedPlan
 from tf_privrob.methods.plan import TrainingPlan
 from tf_privrob.methods.registry import build
 from tf_privrob.methods.registry import NAMES
@@ -16,12 +22,18 @@ __all__ = [
   "DPAL",
   "DPSGD",
   "NAMES",
+  "AdLM",
+  "AdLMConfig",
   "DPALConfig",
   "DPSGDConfig",
+  "FixedPlan",
   "Method",
+  "SoundAdLM",
+  "SoundAdLMConfig",
   "SoundDPAL",
   "SoundDPALConfig",
   "TrainingPlan",
   "build",
   "preset",
+  "relevance",
 ]

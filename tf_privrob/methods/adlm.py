@@ -14,9 +14,9 @@ from tf_privrob import losses
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob.methods import adlm_config
-from tf_privrob.methods import dpal
 from tf_privrob.methods import method
 from tf_privrob.methods import one_shot
+from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 from tf_privrob.methods import splitting
 
@@ -139,7 +139,7 @@ class AdLM(method.Method):
     super().__init__(network, config, record, **kwargs)
     self._parts = splitting.split(network)
     self._source = RelevanceSource(relevance_network, relevance_map)
-    self._factors = self._labels = None
+    self._factors = None
     self(tf.zeros([1, *method.input_shape(network)]))
 
   # Scales.
@@ -173,22 +173,17 @@ class AdLM(method.Method):
 
   # The relevance map.
 
-  def fit(self, x, y=None, **kwargs) -> tf.keras.callbacks.History:
-    """See `Method.fit`."""
-    self._labels = np.asarray(x.y_train if isinstance(x, data.Dataset) else y)
-    return super().fit(x, y, **kwargs)
-
-  def begin(self, x, run_dir, resume, value_range) -> None:
+  def begin(self, x, y, run_dir, resume, value_range) -> None:
     """Computes the relevance map, or reads that of a resumed run."""
     self.plan(len(x))  # a batch size that does not fit is refused first
-    labels, self._labels = self._labels, None
     found, _ = one_shot.once(
       run_dir,
       "relevance",
       resume,
       lambda attempt: self._relevance_map(
-        x, labels, one_shot.seed_of(self.config.seed, attempt)
+        x, y, one_shot.seed_of(self.config.seed, attempt)
       ),
+      settings={"dp_epsilon_relevance": self.config.dp_epsilon_relevance},
     )
     require_map(found, x.shape[1:])
     self._factors = relevance.budget_factors(found)
@@ -217,12 +212,7 @@ class AdLM(method.Method):
 
   def check_value_range(self, value_range: tuple[float, float]) -> None:
     """The sensitivities rest on |x| <= 1."""
-    low, high = value_range
-    if low < -1 or high > 1:
-      raise ValueError(
-        "Expected inputs in [-1, 1], which AdLM's sensitivities rest on,"
-        f" received value_range={tuple(value_range)}. Rescale the data set."
-      )
+    method.require_unit_range(value_range, "AdLM")
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """Adam, as in the released code."""
@@ -230,12 +220,14 @@ class AdLM(method.Method):
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
-  ) -> dpal.DPALPlan:
+  ) -> training_plan.FixedPlan:
     """Batches of exactly m, drawn anew in every step."""
     sampler = data.FixedBatchSampler(
       num_examples, self.config.batch_size, "random", paired=False
     )
-    return dpal.DPALPlan(sampler, self.config.steps, self.config.eval_every)
+    return training_plan.FixedPlan(
+      sampler, self.config.steps, self.config.eval_every
+    )
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Makes room for the draws; they are made when the session begins."""
@@ -260,11 +252,7 @@ class AdLM(method.Method):
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One step of Adam on the perturbed objective."""
     x, y = batch
-    if x.shape[0] != self.config.batch_size:
-      raise ValueError(
-        f"Expected batches of batch_size={self.config.batch_size}, which the"
-        f" noise was calibrated for, received {x.shape[0]}."
-      )
+    method.require_batch_size(x, self.config.batch_size)
     state, clip = self._state, self.config.input_clip
     noise = state.input_noise
     if self.config.noise == "per_step":

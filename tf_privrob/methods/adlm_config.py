@@ -158,3 +158,10 @@ class SoundAdLMConfig(config.DPSGDConfig):
   def variant(self) -> str:
     """Of AdLM."""
     return "sound"
+
+  @classmethod
+  def presets(cls) -> dict[str, SoundAdLMConfig]:
+    """DP-SGD's own, with a relevance map paid from the same budget."""
+    return {
+      f"{name}_sound": settings for name, settings in super().presets().items()
+    }

@@ -169,7 +169,7 @@ class SoundAdLM(dp_sgd.DPSGD):
     """The proven figure after `steps` steps, at the config's dp_delta."""
     return training_plan.dp_epsilon(self._accounted, self._plan, steps)
 
-  def begin(self, x, run_dir, resume, value_range) -> None:
+  def begin(self, x, y, run_dir, resume, value_range) -> None:
     """Releases the relevance map, or reads that of a resumed run."""
     self.plan(len(x), x.shape[1:])  # refuse before anything is released
     found = self._source.map
@@ -181,6 +181,7 @@ class SoundAdLM(dp_sgd.DPSGD):
         lambda attempt: self._release(
           x, one_shot.seed_of(self.config.seed, attempt)
         ),
+        settings=relevance.release(self.mechanism).record()["parameters"],
       )
       self._run_record["relevance_releases"] = releases
     found = np.asarray(found, np.float64)
@@ -194,7 +195,9 @@ class SoundAdLM(dp_sgd.DPSGD):
 
   def _release(self, x: np.ndarray, seed: int) -> np.ndarray:
     """The noisy map of the training data."""
-    network = self._source.network or self.network.layers[1]
+    network = self._source.network
+    if network is None:
+      network = self.network.layers[1]
     return relevance.private_relevance(
       network, x, None, self.mechanism, seed, self.config.relevance_stabiliser
     )

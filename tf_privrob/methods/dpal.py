@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import os
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob.methods import dpal_config
 from tf_privrob.methods import method
+from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import splitting
 
 _SIZE_STREAM, _ATTACK_STREAM = 0, 1
@@ -37,25 +37,6 @@ _BATCH_CAVEAT = (
   "The network standardises by the batch: one example moves all others, and no"
   " sensitivity for one example holds."
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class DPALPlan:
-  """Batches and number of steps.
-
-  Attributes:
-    sampler: pairs of a benign batch and a source of adversarial examples.
-    steps: T.
-    round_steps: steps between two validations.
-    limit: None, since no budget is counted.
-    noise_multiplier: 0, since no noise is added to gradients.
-  """
-
-  sampler: data.FixedBatchSampler
-  steps: int
-  round_steps: int
-  limit: None = None
-  noise_multiplier: float = 0.0
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
@@ -216,13 +197,7 @@ class DPAL(method.Method):
 
   def check_value_range(self, value_range: tuple[float, float]) -> None:
     """The sensitivities rest on |x| <= 1."""
-    low, high = value_range
-    if low < -1 or high > 1:
-      raise ValueError(
-        "Expected inputs in [-1, 1], which DPAL's sensitivities rest on,"
-        f" received value_range={tuple(value_range)}. Rescale the data set"
-        " (Dataset.rescaled, or --value_range=-1,1)."
-      )
+    method.require_unit_range(value_range, "DPAL")
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """Of the classifier."""
@@ -232,12 +207,14 @@ class DPAL(method.Method):
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
-  ) -> DPALPlan:
+  ) -> training_plan.FixedPlan:
     """Pairs of batches of exactly m."""
     sampler = data.FixedBatchSampler(
       num_examples, self.config.batch_size, self.config.batch_order
     )
-    return DPALPlan(sampler, self.config.steps, self.config.eval_every)
+    return training_plan.FixedPlan(
+      sampler, self.config.steps, self.config.eval_every
+    )
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds attacks, optimizers and counters."""
@@ -262,14 +239,10 @@ class DPAL(method.Method):
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """Lines 5-15 of Algorithm 1."""
     x, y, sources, adversarial_labels = batch
-    if x.shape[0] != self.config.batch_size:
-      raise ValueError(
-        f"Expected batches of batch_size={self.config.batch_size}, which the"
-        f" noise was calibrated for, received {x.shape[0]}."
-      )
+    method.require_batch_size(x, self.config.batch_size)
     size, x_adv = self.craft(sources)
-    reconstruction = self._train_features(x, x_adv)
-    result = self._train_classifier(x, y, x_adv, adversarial_labels)
+    reconstruction = self.train_features(x, x_adv)
+    result = self.train_classifier(x, y, x_adv, adversarial_labels)
     if self._normalizations:
       self._training_logits(x, x_adv)  # statistics of the weights as they are
     self._state.step.assign_add(1)
@@ -315,7 +288,7 @@ class DPAL(method.Method):
     """Eq. 10 adds chi_1/m to adversarial examples; the code adds nothing."""
     return self.config.variant == "paper"
 
-  def _train_features(self, x, x_adv) -> tf.Tensor:
+  def train_features(self, x, x_adv) -> tf.Tensor:
     """One step on the autoencoder's loss (Eq. 8) over both batches."""
     before = self._parts.before or tf.identity
     variables = self._parts.first.trainable_variables
@@ -333,7 +306,7 @@ class DPAL(method.Method):
     self.feature_optimizer.apply_gradients(zip(gradients, variables))
     return total
 
-  def _train_classifier(self, x, y, x_adv, y_adv) -> dict[str, tf.Tensor]:
+  def train_classifier(self, x, y, x_adv, y_adv) -> dict[str, tf.Tensor]:
     """One step on the adversarial objective (Eq. 9) with label noise."""
     config, variables = self.config, self._parts.rest.trainable_variables
     weight = config.adversarial_weight
@@ -422,9 +395,7 @@ class DPAL(method.Method):
     )
     return certify.VerifiedInference(
       self.noise.input_scale,
-      certify.input_sensitivity(
-        attack_eps, _positions(self.input_noise_shape)
-      ),
+      certify.input_sensitivity(attack_eps, _positions(self.input_noise_shape)),
       hidden_sensitivity,
       psi=self.config.psi,
       num_draws=self.config.num_draws,

@@ -41,7 +41,7 @@ class SoundDPALConfig(method_config.DPSGDConfig):
 
   moment_mechanism: str = "gaussian"
   moment_dp_epsilon: float = 0.1
-  moment_clip: float = 6.0
+  moment_clip: float = 3.0
   features: str = "pca"
   whitening_floor: float = 0.1
   adversarial_weight: float = 1.0
@@ -74,15 +74,17 @@ class SoundDPALConfig(method_config.DPSGDConfig):
   def presets(cls) -> dict[str, SoundDPALConfig]:
     """Settings by name; `docs/results.md` has what they reach."""
     common = {
-      "learning_rate": 2.0,
+      "learning_rate": 4.0,
       "l2_clip_norm": 0.5,
       "ema_decay": 0.95,
       "augmentation": "noise",
       "augmentation_stddev": 0.5,
     }
     return {
-      "mnist_sound": cls(batch_size=2048, epochs=30, **common),
-      "mnist_5k_sound": cls(batch_size=512, epochs=30, **common),
+      "mnist_sound": cls(batch_size=2048, epochs=20, **common),
+      "mnist_5k_sound": cls(
+        batch_size=512, epochs=20, **{**common, "learning_rate": 2.0}
+      ),
     }
 
 
@@ -130,7 +132,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     super().__init__(network, config, record, **kwargs)
     self._first = first
 
-  def begin(self, x, run_dir, resume, value_range) -> None:
+  def begin(self, x, y, run_dir, resume, value_range) -> None:
     """Releases the moments and sets the first layer from them."""
     config, kernel = self.config, self._first.kernel
     convolution = len(kernel.shape) == 4
@@ -159,7 +161,7 @@ class SoundDPAL(dp_sgd.DPSGD):
       value_range,
       config.features,
       config.whitening_floor,
-      seed=config.seed or 0,
+      paired=self._first.activation is tf.keras.activations.relu,
     )
     kernel.assign(filters.kernel.reshape(kernel.shape))
     if self._first.use_bias:

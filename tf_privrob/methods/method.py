@@ -142,7 +142,7 @@ class Method(tf.keras.Model):
   def check_value_range(self, value_range: tuple[float, float]) -> None:
     """What a method requires of the declared range of the inputs."""
 
-  def begin(self, x, run_dir, resume: bool, value_range) -> None:
+  def begin(self, x, y, run_dir, resume: bool, value_range) -> None:
     """What is released before the first step and the plan; default nothing."""
 
   def fit(
@@ -199,7 +199,7 @@ class Method(tf.keras.Model):
         "Expected one replica: noise is added once per step. Train under the"
         " default strategy."
       )
-    self.begin(x, run_dir, resume, value_range)
+    self.begin(x, y, run_dir, resume, value_range)
     plan = self.plan(len(x), shape)
     if not self.optimizer or self._compile_arguments is not None:
       arguments = dict(self._compile_arguments or {})
@@ -262,3 +262,23 @@ def input_shape(network: tf.keras.Model) -> tuple[int, ...] | None:
   """Shape of one input where the network knows it: a subclass may not."""
   shape = getattr(network, "input_shape", None)
   return tuple(shape[1:]) if isinstance(shape, tuple) else None
+
+
+def require_unit_range(value_range: tuple[float, float], name: str) -> None:
+  """Refuses inputs beyond [-1, 1], where a sensitivity rests on |x| <= 1."""
+  low, high = value_range
+  if low < -1 or high > 1:
+    raise ValueError(
+      f"Expected inputs in [-1, 1], which {name}'s sensitivities rest on,"
+      f" received value_range={tuple(value_range)}. Rescale the data set"
+      " (Dataset.rescaled, or --value_range=-1,1)."
+    )
+
+
+def require_batch_size(x: tf.Tensor, batch_size: int) -> None:
+  """Refuses a batch that noise per batch was not calibrated for."""
+  if x.shape[0] != batch_size:
+    raise ValueError(
+      f"Expected batches of batch_size={batch_size}, which the noise was"
+      f" calibrated for, received {x.shape[0]}."
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+from typing import Any
 from typing import Callable
 
 import numpy as np
@@ -20,6 +21,7 @@ def once(
   name: str,
   resume: bool,
   compute: Callable[[int], np.ndarray],
+  settings: dict[str, Any] | None = None,
 ) -> tuple[np.ndarray, int]:
   """The released array, and how many releases of it were begun.
 
@@ -29,24 +31,35 @@ def once(
     resume: take what an earlier session released.
     compute: makes the release; gets the number of the attempt, 0 first, and
       must use fresh noise for each.
+    settings: what the cost of one release depends on, as JSON values. They are
+      counted with it: a resume with others is refused, also of a run that was
+      killed before it had a ledger.
   """
   if run_dir is None:
     return compute(0), 1
   folder = pathlib.Path(run_dir)
   counter, result = folder / f"{name}.json", folder / f"{name}.npy"
-  begun = 0
+  begun, settings = 0, json.loads(json.dumps(settings or {}))
   if counter.exists():
-    begun = int(json.loads(counter.read_text())["releases"])
+    counted = json.loads(counter.read_text())
+    begun = int(counted["releases"])
     if not resume:
       raise ValueError(
         f"Expected a fresh run_dir, found {counter.name} of an earlier run in"
         f" {folder}. Choose another folder, or go on with resume=True."
       )
+    known = counted.get("settings", {})
+    if known != settings:
+      raise ValueError(
+        f"Cannot resume {folder}: {counter.name} counts releases with other"
+        f" settings, {known}, received {settings}. Use the old"
+        " ones, or another folder."
+      )
     if result.exists():
       return np.load(result, allow_pickle=False), begun
   folder.mkdir(parents=True, exist_ok=True)
-  text = json.dumps({"releases": begun + 1}).encode()
-  _write(counter, lambda file: file.write(text))
+  text = json.dumps({"releases": begun + 1, "settings": settings})
+  _write(counter, lambda file: file.write(text.encode()))
   array = compute(begun)
   _write(result, lambda file: np.save(file, array))
   return array, begun + 1

@@ -37,6 +37,25 @@ class TrainingPlan:
     return self.sampler.steps_per_epoch
 
 
+@dataclasses.dataclass(frozen=True)
+class FixedPlan:
+  """Batches of one size and a number of steps, with no budget to count.
+
+  Attributes:
+    sampler: batches of exactly m.
+    steps: T.
+    round_steps: steps between two validations.
+    limit: None, since no budget is counted.
+    noise_multiplier: 0, since no noise is added to gradients.
+  """
+
+  sampler: data.FixedBatchSampler
+  steps: int
+  round_steps: int
+  limit: None = None
+  noise_multiplier: float = 0.0
+
+
 def make(
   config: method_config.DPSGDConfig,
   num_examples: int,

@@ -7,6 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from tf_privrob import validate
+from tf_privrob.methods import adlm
+from tf_privrob.methods import adlm_config
+from tf_privrob.methods import adlm_sound
 from tf_privrob.methods import config
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import dpal
@@ -16,6 +19,10 @@ from tf_privrob.methods import method
 
 # The first class of settings is a method's default.
 _METHODS = {
+  "adlm": {
+    adlm_config.AdLMConfig: adlm.AdLM,
+    adlm_config.SoundAdLMConfig: adlm_sound.SoundAdLM,
+  },
   "dp_sgd": {config.DPSGDConfig: dp_sgd.DPSGD},
   "dpal": {
     dpal_config.DPALConfig: dpal.DPAL,

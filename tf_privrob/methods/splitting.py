@@ -45,7 +45,7 @@ def split(network: tf.keras.Model) -> Parts:
       it twice, or whose last hidden layer is not bounded.
   """
   first = first_layer(network)
-  chain, output = network.layers, network.output
+  chain = network.layers
   ahead = chain[: chain.index(first)]
   before = None
   if any(not isinstance(layer, tf.keras.layers.InputLayer) for layer in ahead):
@@ -57,7 +57,26 @@ def split(network: tf.keras.Model) -> Parts:
       f" {type(last).__name__} {last.name!r}."
     )
   _require_bounded(network, last)
-  return Parts(before, first, tf.keras.Model(first.output, output), last)
+  return Parts(before, first, _rest(network, first), last)
+
+
+def _rest(
+  network: tf.keras.Model, first: tf.keras.layers.Layer
+) -> tf.keras.Model:
+  """From the output of `first` to the logits."""
+  try:
+    rest = tf.keras.Model(first.output, network.output)
+  except ValueError as error:
+    raise ValueError(
+      f"Expected {first.name!r} to be the only way from the input to the logits"
+      f" of {network.name!r}, received a network with another one."
+    ) from error
+  if first in rest.layers:
+    raise ValueError(
+      f"Expected {first.name!r}, the first layer of {network.name!r}, to be"
+      " used only once."
+    )
+  return rest
 
 
 def first_layer(network: tf.keras.Model) -> tf.keras.layers.Layer:
@@ -67,25 +86,52 @@ def first_layer(network: tf.keras.Model) -> tf.keras.layers.Layer:
     _ = network.output
   except (AttributeError, ValueError) as error:
     raise ValueError(
-      "Expected a sequential or functional Keras network, whose layers can be"
-      f" told apart, received {type(network).__name__} {network.name!r}."
+      "Expected a functional Keras network, or a sequential one with an Input"
+      f" layer, whose layers can be told apart, received"
+      f" {type(network).__name__} {network.name!r}."
     ) from error
   first = next((layer for layer in chain if layer.weights), None)
-  ahead = chain[: chain.index(first)] if first else []
+  ahead = chain if first is None else chain[: chain.index(first)]
   wrong = [layer for layer in ahead if not isinstance(layer, _SHAPING)]
-  if first is None or wrong or not hasattr(first, "kernel"):
+  if wrong or not _is_linear(first):
     found = wrong[0] if wrong else first
     raise ValueError(
       "Expected a network that begins with a Conv2D or Dense layer, which"
       " becomes the autoencoder, received"
       f" {type(found).__name__} {getattr(found, 'name', '')!r} there."
     )
+  _require_plain(first)
   return first
+
+
+def _is_linear(layer: Any) -> bool:
+  return isinstance(
+    layer, (tf.keras.layers.Conv2D, tf.keras.layers.Dense)
+  ) and not isinstance(layer, tf.keras.layers.Conv2DTranspose)
+
+
+def _require_plain(first: tf.keras.layers.Layer) -> None:
+  """Refuses convolutions of another form, and Dense layers over positions."""
+  if isinstance(first, tf.keras.layers.Dense):
+    if len(first.input_shape) != 2:
+      raise ValueError(
+        f"Expected vectors before Dense {first.name!r}, received inputs of"
+        f" shape {first.input_shape}. Put a Flatten layer before it."
+      )
+  elif (
+    first.groups != 1
+    or tuple(first.dilation_rate) != (1, 1)
+    or first.data_format != "channels_last"
+  ):
+    raise ValueError(
+      "Expected a convolution without groups and dilation, channels last, as"
+      f" the first layer, received Conv2D {first.name!r}."
+    )
 
 
 def _require_bounded(network: tf.keras.Model, last: Any) -> None:
   """|h_pi| <= 1 is what the label sensitivity rests on."""
-  nodes = last.inbound_nodes[-1].inbound_layers
+  nodes = last.inbound_nodes[0].inbound_layers
   hidden = nodes[0] if isinstance(nodes, list) else nodes
   activation = getattr(hidden, "activation", None)
   name = getattr(activation, "__name__", "")

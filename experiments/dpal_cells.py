@@ -1,0 +1,304 @@
+"""What `experiments.dpal` runs: scales, budgets and cells.
+
+A cell is one piece of work with one result file: the training of a method at
+one total budget, its accuracy under attacks of one size, or its radii.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+# Data sets and whose settings they take: networks, budgets and grids.
+FAMILIES = {
+  "mnist_5k": "mnist",
+  "mnist": "mnist",
+  "fashion_mnist": "mnist",
+  "digits": "mnist",
+  "usps": "mnist",
+  "cifar10": "cifar10",
+}
+METHODS = {
+  "dpal": "DPAL",
+  "adlm": "AdLM",
+  "dp_sgd": "DP-SGD",
+  "sound_dpal": "SoundDPAL",
+}
+# Methods for whose budget no proof is known: their figures are claims.
+CLAIMED_ONLY = ("dpal", "adlm")
+ATTACKS = {"fgsm": "FGSM", "bim": "I-FGSM", "mim": "MIM", "pgd": "Madry"}
+SIZES = (0.1, 0.2)  # mu_a of Figures 2 and 4-7, inputs in [-1, 1]
+RADII = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # mu_a of Figures 3, 8 and 9
+RADII_METHODS = ("dpal", "sound_dpal")
+DP_DELTA = 1e-5
+# What the text of the paper says; further values are in its figures only.
+PAPER = {
+  "mnist": {
+    "claimed_at_size": {"0.05": 0.8228, "0.6": 0.7240},
+    "mean_drop": 0.0176,
+  },
+  "cifar10": {"attacked_at_total": {"2": 0.441, "10": 0.4877}},
+}
+_MNIST_TOTALS = tuple(round(0.2 * i, 1) for i in range(1, 11))
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+  """How much of the paper's work is done.
+
+  Attributes:
+    totals: budgets of Figures 2 and 4-7.
+    radii_total: the budget of Figures 3, 8 and 9.
+    train: preset and changed settings of each method.
+    num_attacked: test images under each attack.
+    attack_steps: of I-FGSM, MIM and Madry.
+    eot_draws: of DPAL's noise, at every step of an attack.
+    verdict_draws: of DPAL's noise; their majority is the prediction.
+    num_radii: test images with radii.
+    num_draws: of verified inference.
+    num_selection: draws of a proven radius that choose the class.
+    num_estimation: and those that bound its probability.
+  """
+
+  totals: tuple[float, ...]
+  radii_total: float
+  train: Mapping[str, tuple[str, Mapping[str, Any]]]
+  num_attacked: int
+  attack_steps: int
+  eot_draws: int
+  verdict_draws: int
+  num_radii: int
+  num_draws: int
+  num_selection: int
+  num_estimation: int
+
+
+_SMOKE = {
+  "num_attacked": 60,
+  "attack_steps": 5,
+  "eot_draws": 4,
+  "verdict_draws": 25,
+  "num_radii": 40,
+  "num_draws": 100,
+  "num_selection": 20,
+  "num_estimation": 400,
+}
+_SMALL = {
+  "num_attacked": 200,
+  "attack_steps": 10,
+  "eot_draws": 8,
+  "verdict_draws": 50,
+  "num_radii": 200,
+  "num_draws": 500,
+  "num_selection": 50,
+  "num_estimation": 5_000,
+}
+# The paper's 10,000 images and 100 steps would take months with EOT.
+_FULL = {
+  "num_attacked": 1_000,
+  "attack_steps": 40,
+  "eot_draws": 10,
+  "verdict_draws": 100,
+  "num_radii": 1_000,
+  "num_draws": 2_000,
+  "num_selection": 100,
+  "num_estimation": 10_000,
+}
+# AdLM's CIFAR-10 code draws its noise once; DP-SGD on a network this large
+# needs wide batches. None of the four was searched for on CIFAR-10.
+_CIFAR_ADLM = {"relevance_form": "cifar10", "noise": "once"}
+_CIFAR_SGD = {"learning_rate": 1.0, "l2_clip_norm": 1.0, "ema_decay": 0.99}
+_CIFAR_SOUND = {**_CIFAR_SGD, "augmentation_stddev": 0.25, "moment_clip": 12.0}
+# One image a step is enough to see the machinery of CIFAR-10 at work.
+_CIFAR_TINY = {"batch_size": 30, "steps": 3}
+
+SCALES = {
+  ("smoke", "mnist"): Scale(
+    totals=(0.2, 2.0),
+    radii_total=2.0,
+    train={
+      "dpal": ("mnist_5k", {"batch_size": 600, "steps": 50, "attack_steps": 3}),
+      "adlm": (
+        "mnist_small",
+        {"steps": 60, "learning_rate": 3e-3, "relevance_steps": 40},
+      ),
+      "dp_sgd": ("mnist_5k", {"epochs": 10}),
+      "sound_dpal": ("mnist_5k_sound", {"epochs": 6}),
+    },
+    **_SMOKE,
+  ),
+  ("small", "mnist"): Scale(
+    totals=(0.2, 1.0, 2.0),
+    radii_total=2.0,
+    train={
+      "dpal": ("mnist", {"steps": 200, "attack_steps": 5}),
+      "adlm": ("mnist_small", {"steps": 300}),
+      "dp_sgd": ("mnist", {"epochs": 15}),
+      "sound_dpal": ("mnist_sound", {"epochs": 8}),
+    },
+    **_SMALL,
+  ),
+  ("full", "mnist"): Scale(
+    totals=_MNIST_TOTALS,
+    radii_total=2.0,
+    train={
+      "dpal": ("mnist_paper", {}),
+      "adlm": ("mnist_paper", {}),
+      "dp_sgd": ("mnist", {}),
+      "sound_dpal": ("mnist_sound", {}),
+    },
+    **_FULL,
+  ),
+  ("smoke", "cifar10"): Scale(
+    totals=(4.0,),
+    radii_total=4.0,
+    train={
+      "dpal": ("cifar10_paper", _CIFAR_TINY),
+      "adlm": (
+        "mnist_small",
+        {**_CIFAR_ADLM, **_CIFAR_TINY, "relevance_steps": 3},
+      ),
+      "dp_sgd": ("mnist", {**_CIFAR_SGD, "batch_size": 64, "epochs": 0.004}),
+      "sound_dpal": (
+        "mnist_sound",
+        {**_CIFAR_SOUND, "batch_size": 64, "epochs": 0.004},
+      ),
+    },
+    **{**_SMOKE, "num_attacked": 10, "num_radii": 5, "num_estimation": 100},
+  ),
+  ("small", "cifar10"): Scale(
+    totals=(2.0, 4.0, 10.0),
+    radii_total=4.0,
+    train={
+      "dpal": ("cifar10_paper", {"steps": 500}),
+      "adlm": ("mnist_small", {**_CIFAR_ADLM, "steps": 500}),
+      "dp_sgd": ("mnist", {**_CIFAR_SGD, "epochs": 10}),
+      "sound_dpal": ("mnist_sound", {**_CIFAR_SOUND, "epochs": 10}),
+    },
+    **_SMALL,
+  ),
+  ("full", "cifar10"): Scale(
+    totals=(2.0, 4.0, 6.0, 8.0, 10.0),
+    radii_total=4.0,
+    train={
+      "dpal": ("cifar10_paper", {}),
+      "adlm": ("mnist_paper", {**_CIFAR_ADLM, "steps": 16801}),
+      "dp_sgd": ("mnist", {**_CIFAR_SGD, "batch_size": 4096, "epochs": 100}),
+      "sound_dpal": (
+        "mnist_sound",
+        {**_CIFAR_SOUND, "batch_size": 4096, "epochs": 100},
+      ),
+    },
+    **_FULL,
+  ),
+}
+SCALE_NAMES = ("smoke", "small", "full")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """One method at one total budget, and what is done with it.
+
+  Attributes:
+    method: one of METHODS.
+    total: the budget; claimed for CLAIMED_ONLY, proven at DP_DELTA otherwise.
+    part: "train", "linf-<size>" or "radii".
+  """
+
+  method: str
+  total: float
+  part: str
+
+  @property
+  def model(self) -> str:
+    """The sub-folder that the cells of one trained model share."""
+    return f"{self.method}-{self.total:g}"
+
+  @property
+  def name(self) -> str:
+    """As in --cells; its result is <name>.json."""
+    return f"{self.model}/{self.part}"
+
+  @property
+  def attack_eps(self) -> float:
+    """Of a "linf-<size>" cell."""
+    return float(self.part.split("-")[1])
+
+  @property
+  def training(self) -> Cell:
+    """The cell that trains the model of this one."""
+    return dataclasses.replace(self, part="train")
+
+
+def cells(scale: Scale) -> list[Cell]:
+  """All cells in the order they run: model by model, training first."""
+  found = []
+  for total in sorted({*scale.totals, scale.radii_total}):
+    for method in METHODS:
+      parts = ["train", *(f"linf-{size:g}" for size in SIZES)]
+      if total not in scale.totals:
+        parts = ["train"]
+      if total == scale.radii_total and method in RADII_METHODS:
+        parts.append("radii")
+      if parts != ["train"]:
+        found += [Cell(method, total, part) for part in parts]
+  return found
+
+
+def select(every: Sequence[Cell], text: str) -> list[Cell]:
+  """Cells whose names contain the text, and the trainings they need."""
+  wanted = {cell for cell in every if text in cell.name}
+  if not wanted:
+    names = [cell.name for cell in every]
+    near = difflib.get_close_matches(text, names, n=1, cutoff=0.4)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(
+      f"Expected --cells to be a part of a cell's name, received {text!r}."
+      f"{hint} There are: {', '.join(names)}."
+    )
+  wanted |= {cell.training for cell in wanted}
+  return [cell for cell in every if cell in wanted]
+
+
+def dpal_budgets(family: str, total: float) -> tuple[float, float]:
+  """(dp_epsilon_features, dp_epsilon_labels), split as the released code."""
+  if family == "mnist":
+    return round(total - 0.1, 10), 0.1
+  step = total - 2  # eps_1 = 1 + 2g/3, eps_2 = 1 + g/3
+  return 1 + 2 * step / 3, 1 + step / 3
+
+
+def adlm_budgets(family: str, total: float) -> tuple[float, float, float]:
+  """(relevance, features, labels) in the proportions of AdLM's code."""
+  shares = (0.25, 0.25, 0.5) if family == "mnist" else (0.1, 0.6, 0.3)
+  return tuple(share * total for share in shares)
+
+
+def settings(cell: Cell, scale: Scale, family: str, num_train: int):
+  """The method's settings for a cell and a training set of this size."""
+  from tf_privrob import methods
+
+  preset, changes = scale.train[cell.method]
+  registered = "dpal" if cell.method == "sound_dpal" else cell.method
+  config = dataclasses.replace(methods.preset(registered, preset), **changes)
+  if cell.method == "dpal":
+    features, labels = dpal_budgets(family, cell.total)
+    budget = {"dp_epsilon_features": features, "dp_epsilon_labels": labels}
+    most = num_train // 6 * 3  # two batches, thirds of each
+  elif cell.method == "adlm":
+    names = ("relevance", "features", "labels")
+    shares = adlm_budgets(family, cell.total)
+    budget = {f"dp_epsilon_{n}": share for n, share in zip(names, shares)}
+    budget["relevance_examples"] = min(config.relevance_examples, num_train)
+    most = num_train
+  else:
+    budget = {"dp_epsilon": cell.total, "dp_delta": DP_DELTA}
+    most = max(num_train // 8, 1)
+  if cell.method == "sound_dpal":
+    budget["moment_dp_epsilon"] = min(0.1, cell.total / 10)
+  return dataclasses.replace(
+    config, **budget, batch_size=min(config.batch_size, most)
+  )

@@ -1,0 +1,75 @@
+"""The sound heir of DPAL: what one example can move, and what is paid."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.soundness import dpal_runs
+from tf_privrob import methods
+from tf_privrob import privacy
+
+CLIP = 0.5
+
+
+def trained(**changes):
+  rng = np.random.default_rng(0)
+  x = rng.uniform(-1, 1, (64, 6)).astype("float32")
+  y = rng.integers(0, 3, 64)
+  settings = {
+    "dp_epsilon": 3.0,
+    "dp_delta": 1e-3,
+    "moment_dp_epsilon": 1.0,
+    "l2_clip_norm": CLIP,
+    "batch_size": 16,
+    "epochs": 1,
+    **changes,
+  }
+  found = methods.SoundDPAL(
+    dpal_runs.network(6, 8, 5, 3), methods.SoundDPALConfig(**settings)
+  )
+  found.fit(x, y, value_range=(-1, 1), verbose=0)
+  return found, x, y
+
+
+def clipped_sum(dpal, x, y, mask):
+  total = dpal._clipped.over_chunks(
+    (x[None], y[None]), tf.constant(mask, tf.bool)[None], tf.constant([1, 2])
+  )
+  return np.concatenate([np.ravel(part) for part in total.gradients])
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.5, 100.0])
+def test_clean_and_adversarial_terms_are_clipped_as_one(weight):
+  """An example moves the sum by at most C, whatever xi is; others by none."""
+  dpal, x, y = trained(adversarial_weight=weight, max_attack_eps=0.5)
+  x, y = x[:8], y[:8]
+  dpal.network.layers[-1].kernel.assign(
+    30 * dpal.network.layers[-1].kernel  # gradients beyond the clip norm
+  )
+  everyone = clipped_sum(dpal, x, y, np.ones(8))
+  for row in range(8):
+    others = np.arange(8) != row
+    part = everyone - clipped_sum(dpal, x, y, others)
+    assert np.linalg.norm(part) <= CLIP * (1 + 1e-5)
+    alone = clipped_sum(dpal, x, y, ~others)
+    np.testing.assert_allclose(part, alone, atol=1e-5)
+  assert np.linalg.norm(alone) == pytest.approx(CLIP, rel=1e-4)
+
+
+def test_the_first_layer_is_a_function_of_the_release():
+  """Gradients never reach it."""
+  dpal, _, _ = trained()
+  assert not dpal.network.layers[0].trainable
+  assert len(dpal.network.trainable_variables) == 4
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_moments_and_steps_are_composed(mechanism):
+  dpal, _, _ = trained(moment_mechanism=mechanism)
+  statement = dpal.privacy_statement()
+  names = [release.name for release in statement.releases]
+  assert "patch moments" in names
+  assert 1.0 < statement.proven.dp_epsilon <= 3.0
+  moments = next(r for r in statement.releases if r.name == "patch moments")
+  alone = privacy.dp_epsilon(moments, 1e-3)
+  assert alone < statement.proven.dp_epsilon
