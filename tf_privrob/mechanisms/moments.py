@@ -125,14 +125,16 @@ class PatchMoments:
     shape = [tf.shape(images)[0], -1, height * width * images.shape[-1]]
     return tf.reshape(patches, shape)
 
-  def _require_patches(self, shape: Sequence[int]) -> None:
+  def check(self, images: np.ndarray) -> None:
+    """Raises a ValueError where `release` cannot be made, before any cost."""
+    validate.examples(self.value_range, images=images)
     if self.kernel_size is None:
       return
-    height, width = self.kernel_size
+    (height, width), shape = self.kernel_size, tuple(np.shape(images)[1:])
     if len(shape) != 3 or shape[0] < height or shape[1] < width:
       raise ValueError(
         f"Expected images of at least {height} x {width} pixels (height, width,"
-        f" channels), which is the size of a patch, received {tuple(shape)}."
+        f" channels), which is the size of a patch, received {shape}."
       )
 
   def release(self, images: np.ndarray, seed: mechanism.Seed) -> np.ndarray:
@@ -142,8 +144,7 @@ class PatchMoments:
       images: all training inputs, in `value_range`.
       seed: of the noise; never use it twice.
     """
-    validate.examples(self.value_range, images=images)
-    self._require_patches(images.shape[1:])
+    self.check(images)
     total = 0.0
     for start in range(0, len(images), _CHUNK):
       parts = self.parts(tf.constant(images[start : start + _CHUNK]))

@@ -153,8 +153,8 @@ class DPAL(method.Method):
 
   @property
   def input_noise_shape(self) -> tuple[int, ...]:
-    """Of one example's noise at the input."""
-    return tuple(self._parts.first.input_shape[1:])
+    """Of one example's noise at the input: that of the input itself."""
+    return method.input_shape(self.network)
 
   @property
   def hidden_noise_shape(self) -> tuple[int, ...]:
@@ -168,6 +168,8 @@ class DPAL(method.Method):
     hidden_noise: tf.Tensor | None = None,
   ) -> tf.Tensor:
     """Logits with further noise on top of the fixed draws (appendix J)."""
+    if input_noise is not None and self._parts.before is not None:
+      input_noise = self._parts.before(input_noise)
     return self._logits(
       x, training=False, input_noise=input_noise, hidden_noise=hidden_noise
     )

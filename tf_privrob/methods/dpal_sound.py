@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_privrob import attacks
 from tf_privrob import certify
 from tf_privrob import data
+from tf_privrob import layers
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import validate
@@ -128,28 +129,28 @@ class SoundDPAL(dp_sgd.DPSGD):
     **kwargs,
   ):
     first = splitting.first_layer(network)
+    _refuse_batch_statistics(network)
     first.trainable = False
+    if not network.trainable_variables:
+      raise ValueError(
+        f"Expected a network with trainable layers besides the first, which is"
+        f" set from moments, received {network.name!r} with none."
+      )
     super().__init__(network, config, record, **kwargs)
     self._first = first
 
   def begin(self, x, y, run_dir, resume, value_range) -> None:
     """Releases the moments and sets the first layer from them."""
     config, kernel = self.config, self._first.kernel
-    convolution = len(kernel.shape) == 4
-    query = mechanisms.PatchMoments(
-      tuple(kernel.shape[:2]) if convolution else None,
-      tuple(self._first.strides) if convolution else (1, 1),
-      tuple(value_range),
-      config.moment_clip,
-      config.moment_mechanism,
-      config.moment_dp_epsilon,
-      config.dp_delta,
-    )
+    query = self._query(value_range)
+    query.check(x)  # refuse before anything is released
+    self.plan(len(x), x.shape[1:])
     moments, releases = one_shot.once(
       run_dir,
       "moments",
       resume,
       lambda attempt: query.release(x, one_shot.seed_of(config.seed, attempt)),
+      self._moment_settings(),
     )
     self._run_record["moments"] = {
       "noise_multiplier": query.noise.noise_multiplier,
@@ -167,8 +168,33 @@ class SoundDPAL(dp_sgd.DPSGD):
     if self._first.use_bias:
       self._first.bias.assign(filters.bias)
 
+  def _query(self, value_range=(0.0, 1.0)) -> mechanisms.PatchMoments:
+    """The release of the moments; its cost does not depend on the range."""
+    config, kernel = self.config, self._first.kernel
+    convolution = len(kernel.shape) == 4
+    return mechanisms.PatchMoments(
+      tuple(kernel.shape[:2]) if convolution else None,
+      tuple(self._first.strides) if convolution else (1, 1),
+      tuple(value_range),
+      config.moment_clip,
+      config.moment_mechanism,
+      config.moment_dp_epsilon,
+      config.dp_delta,
+    )
+
+  def _moment_settings(self) -> dict[str, Any]:
+    """What the cost of one release depends on."""
+    return {
+      "mechanism": self.config.moment_mechanism,
+      "clip": self.config.moment_clip,
+      "noise_multiplier": self._query().noise.noise_multiplier,
+    }
+
   def _moment_release(self) -> privacy.Release:
-    record = self._run_record["moments"]
+    """As often as it was begun; once if it is still to come."""
+    record = self._run_record.get("moments")
+    if record is None:
+      record = {**self._moment_settings(), "releases": 1}
     name = "patch moments"
     description = "sum of clipped second moments of patches, plus noise"
     if self.config.moment_mechanism == "laplace":
@@ -188,9 +214,7 @@ class SoundDPAL(dp_sgd.DPSGD):
   ) -> training_plan.TrainingPlan:
     """Calibrates the gradients' noise to what the moments have left over."""
     shape = tuple(input_shape or method.input_shape(self.network))
-    extra = ()
-    if "moments" in self._run_record:
-      extra = (self._moment_release(),)
+    extra = (self._moment_release(),)
     return training_plan.make(self.config, num_examples, shape, extra)
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
@@ -245,11 +269,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     """Adds the moments."""
     return {
       **super().ledger_parameters(plan),
-      "moments": {
-        "mechanism": self.config.moment_mechanism,
-        "clip": self.config.moment_clip,
-        **self._run_record["moments"],
-      },
+      "moments": {**self._moment_settings(), **self._run_record["moments"]},
     }
 
   def certifier(self) -> certify.RandomizedSmoothing | None:
@@ -261,3 +281,13 @@ class SoundDPAL(dp_sgd.DPSGD):
   def extra_releases(self) -> list[privacy.Release]:
     """The moments."""
     return [self._moment_release()]
+
+
+def _refuse_batch_statistics(network: tf.keras.Model) -> None:
+  for layer in network.submodules:
+    if isinstance(layer, layers.BatchStandardization):
+      raise ValueError(
+        f"Expected per-example layers, received BatchStandardization"
+        f" {layer.name!r}, which ties the examples of a batch together. Use the"
+        " network without it, such as models.dpal_mnist."
+      )

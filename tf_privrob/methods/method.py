@@ -182,11 +182,13 @@ class Method(tf.keras.Model):
     shape = input_shape(self.network) or x.shape[1:]
     self.check_value_range(value_range)
     validate.examples(value_range, 1 + len(shape), x_train=x)
+    _require_shape(shape, x_train=x)
     classes = self.network(tf.zeros([1, *shape])).shape[-1]
     validate.labels(classes, len(x), y_train=y)
     if validation_data is not None:
       x_test, y_test = validation_data
       validate.examples(value_range, 1 + len(shape), x_test=x_test)
+      _require_shape(shape, x_test=x_test)
       validate.labels(classes, len(x_test), y_test=y_test)
     if self._run_record.get("steps"):
       raise ValueError(
@@ -262,6 +264,16 @@ def input_shape(network: tf.keras.Model) -> tuple[int, ...] | None:
   """Shape of one input where the network knows it: a subclass may not."""
   shape = getattr(network, "input_shape", None)
   return tuple(shape[1:]) if isinstance(shape, tuple) else None
+
+
+def _require_shape(shape: Sequence[int], **arrays: np.ndarray) -> None:
+  """Refuses inputs of another shape than the network's, before any cost."""
+  for name, array in arrays.items():
+    if tuple(np.shape(array)[1:]) != tuple(shape):
+      raise ValueError(
+        f"Expected {name} with examples of shape {tuple(shape)}, which the"
+        f" network takes, received {tuple(np.shape(array)[1:])}."
+      )
 
 
 def require_unit_range(value_range: tuple[float, float], name: str) -> None:

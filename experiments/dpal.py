@@ -1,0 +1,206 @@
+"""Regenerates the figures of the DPAL paper (2-9), claimed beside proven.
+
+python -m experiments.dpal --scale=smoke --out_dir=runs/dpal_smoke
+python -m experiments.dpal --scale=small --dataset=mnist --out_dir=runs/dpal
+
+smoke takes minutes on mnist_5k, small an hour on MNIST, full days. What is
+done is on disk cell by cell; a killed run goes on with the same command and
+--resume. --cells=dpal-2/ runs the cells whose names contain that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+
+from absl import flags
+
+from experiments import command
+from experiments import dpal_cells
+from experiments import dpal_page
+from experiments import dpal_plots
+
+_DATASET = flags.DEFINE_string("dataset", "mnist_5k", "Name of a data set.")
+_SCALE = flags.DEFINE_string("scale", "smoke", "smoke, small or full.")
+_OUT_DIR = flags.DEFINE_string("out_dir", None, "Folder to write.")
+_DATA_DIR = flags.DEFINE_string(
+  "data_dir", None, "Folder with <name>.npz; default $TF_PRIVROB_DATA."
+)
+_RESUME = flags.DEFINE_bool("resume", False, "Keep the cells that are done.")
+_CELLS = flags.DEFINE_string(
+  "cells", "", "Run only cells whose names contain this, and their trainings."
+)
+
+_RECORD = "experiment.json"
+
+
+class Experiment:
+  """The cells of one scale and data set, in one folder.
+
+  Args:
+    out_dir: where everything goes.
+    scale_name: "smoke", "small" or "full".
+    dataset: in [-1, 1].
+    scale: its sizes; a test passes its own.
+    command_line: for the page.
+  """
+
+  def __init__(
+    self,
+    out_dir: str,
+    scale_name: str,
+    dataset,
+    scale: dpal_cells.Scale | None = None,
+    command_line: str = "",
+  ):
+    from tf_privrob import run_folder
+
+    self.folder = run_folder.RunFolder(out_dir)
+    self.dataset = dataset
+    self.family = dpal_cells.FAMILIES[dataset.name]
+    self.scale = scale or dpal_cells.SCALES[scale_name, self.family]
+    self.cells = dpal_cells.cells(self.scale)
+    self.record = run_folder.to_jsonable(
+      {
+        "scale": scale_name,
+        "dataset": dataset.name,
+        "data": f"{dataset.num_train:,} training images. {dataset.split}",
+        "settings": dataclasses.asdict(self.scale),
+        "num_cells": len(self.cells),
+        "command": command_line,
+      }
+    )
+    self._model = (None, None)  # the last model that was loaded
+
+  def open(self, resume: bool) -> None:
+    """Refuses a folder of other settings, or one that is not to be resumed."""
+    before = self.folder.read_json(_RECORD)
+    if before is not None and not resume:
+      raise ValueError(
+        f"Expected a fresh out_dir, found {_RECORD} of an earlier run in"
+        f" {self.folder.path}. Go on with --resume, or choose another folder."
+      )
+    for key in ("scale", "dataset", "data", "settings"):
+      if before is not None and before.get(key) != self.record[key]:
+        raise ValueError(
+          f"Expected the same {key} as in {self.folder.file(_RECORD)}, whose"
+          " run would be resumed. Choose another out_dir."
+        )
+    self.folder.write_json(_RECORD, self.record)
+
+  def results(self) -> dict[str, dict]:
+    """What is done, by cell name and in the order of the cells."""
+    found = {}
+    for cell in self.cells:
+      result = self.folder.read_json(f"{cell.name}.json")
+      if result is not None:
+        found[cell.name] = result
+    return found
+
+  def run(self, wanted: list[dpal_cells.Cell]) -> None:
+    """Runs what is not done; each result is written when its cell ends."""
+    from tf_privrob import progress
+
+    done = [cell for cell in wanted if self._has(cell)]
+    line = progress.Progress(len(wanted), "cells", len(done), interval=0)
+    for cell in wanted:
+      if self._has(cell):
+        continue
+      print(f"cell {cell.name}", file=sys.stderr, flush=True)
+      result = {**dataclasses.asdict(cell), "model": cell.model}
+      result.update(self.measure(cell))
+      self.folder.write_json(f"{cell.name}.json", result)
+      self._write_results()
+      line.update(note=f"{cell.name}, {result['seconds']:.0f} s")
+
+  def measure(self, cell: dpal_cells.Cell) -> dict:
+    """The work of one cell."""
+    from experiments import dpal_measure
+    from experiments import dpal_train
+    from tf_privrob import run_folder
+
+    folder = run_folder.RunFolder(self.folder.file(cell.model))
+    if cell.part == "train":
+      return dpal_train.run_cell(cell, self.scale, self.dataset, folder)
+    if self._model[0] != cell.model:
+      model = dpal_train.load_model(cell, self.dataset, folder)
+      self._model = (cell.model, model)
+    model = self._model[1]
+    if cell.part == "radii":
+      return dpal_measure.radii_cell(
+        cell, self.scale, self.dataset, model, folder
+      )
+    return dpal_measure.attack_cell(cell, self.scale, self.dataset, model)
+
+  def write(self) -> None:
+    """results.json, table.md, the figures and index.html."""
+    results = self._write_results()
+    self.folder.write_text(
+      "table.md", dpal_page.markdown(self.record, results, self.family)
+    )
+    pictures = {}
+    for size in dpal_cells.SIZES:
+      figure = dpal_plots.draw(dpal_plots.accuracy_figure, results, size)
+      self._picture(pictures, size, f"accuracy_linf_{size:g}.svg", figure)
+    figure = dpal_plots.draw(dpal_plots.radii_figure, results, self.family)
+    self._picture(pictures, "radii", "radii.svg", figure)
+    figure = dpal_plots.draw(dpal_plots.fallen_figure, results)
+    self._picture(pictures, "fallen", "fallen.svg", figure)
+    self.folder.write_text(
+      "index.html",
+      dpal_page.html(self.record, results, self.family, pictures),
+    )
+
+  def _has(self, cell: dpal_cells.Cell) -> bool:
+    return self.folder.has(f"{cell.name}.json")
+
+  def _write_results(self) -> dict[str, dict]:
+    results = self.results()
+    payload = {
+      "experiment": self.record,
+      "paper": dpal_cells.PAPER[self.family],
+      "cells": results,
+    }
+    self.folder.write_json("results.json", payload)
+    return results
+
+  def _picture(self, pictures, key, name, figure) -> None:
+    if figure is None:
+      return
+    dpal_plots.save(figure, self.folder.file(name))
+    pictures[key] = self.folder.file(name).read_text(encoding="utf-8")
+
+
+def main() -> None:
+  """Runs as the flags say and prints the table."""
+  from tf_privrob import validate
+
+  validate.one_of(dpal_cells.SCALE_NAMES, scale=_SCALE.value)
+  validate.one_of(dpal_cells.FAMILIES, dataset=_DATASET.value)
+  if not _OUT_DIR.value:
+    raise ValueError("Expected --out_dir, the folder for results and figures.")
+  family = dpal_cells.FAMILIES[_DATASET.value]
+  every = dpal_cells.cells(dpal_cells.SCALES[_SCALE.value, family])
+  wanted = dpal_cells.select(every, _CELLS.value)
+
+  import tensorflow as tf
+
+  from experiments import dpal_train
+
+  tf.get_logger().setLevel("ERROR")  # each cell traces its own graphs
+  experiment = Experiment(
+    _OUT_DIR.value,
+    _SCALE.value,
+    dpal_train.load_dataset(_DATASET.value, _DATA_DIR.value),
+    command_line=f"python -m experiments.dpal {shlex.join(sys.argv[1:])}",
+  )
+  experiment.open(_RESUME.value)
+  experiment.run(wanted)
+  experiment.write()
+  print(experiment.folder.file("table.md").read_text(encoding="utf-8"))
+  print(f"Page: {experiment.folder.file('index.html').resolve()}")
+
+
+if __name__ == "__main__":
+  command.run(main)

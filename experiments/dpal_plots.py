@@ -1,0 +1,241 @@
+"""The figures of `experiments.dpal`, drawn from its results alone.
+
+Each function takes the results by cell name, leaves out what was not run, and
+returns a matplotlib figure, or None where nothing of it was run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from experiments import dpal_cells
+from experiments import dpal_measure
+
+_COLORS = {
+  "dpal": "#cc6a14",
+  "adlm": "#7f50b5",
+  "dp_sgd": "#2a6db8",
+  "sound_dpal": "#168261",
+}
+_MARKERS = {"dpal": "o", "adlm": "s", "dp_sgd": "^", "sound_dpal": "D"}
+_CLAIMS = {
+  "paper": ("#cc6a14", "o"),
+  "harmonic": ("#bd3d66", "s"),
+  "released_v0": ("#80701a", "^"),
+  "released_v1": ("#7f50b5", "v"),
+}
+_ATTACKED = "#1d2126"
+_STYLE = {
+  "axes.axisbelow": True,
+  "axes.edgecolor": "#b9b6ad",
+  "axes.grid": True,
+  "axes.labelsize": 10,
+  "axes.spines.right": False,
+  "axes.spines.top": False,
+  "axes.titlesize": 11,
+  "font.size": 10,
+  "grid.color": "#e3e1da",
+  "legend.fontsize": 9.5,
+  "legend.frameon": False,
+  "lines.linewidth": 1.8,
+  "lines.markersize": 5,
+  "svg.hashsalt": "dpal",
+}
+Results = Mapping[str, Mapping[str, Any]]
+
+
+def method_label(method: str) -> str:
+  """A method with what its budget is; a claim never stands alone."""
+  name = dpal_cells.METHODS[method]
+  if method in dpal_cells.CLAIMED_ONLY:
+    return f"{name}: budget claimed, proven: none known"
+  return f"{name}: budget proven at delta = {dpal_cells.DP_DELTA:g}"
+
+
+def accuracy_figure(results: Results, size: float):
+  """Figures 2 and 4-7: accuracy under attack against the total budget."""
+  rows = {
+    method: sorted(
+      (result["total"], result)
+      for result in results.values()
+      if (result["method"], result["part"]) == (method, f"linf-{size:g}")
+    )
+    for method in dpal_cells.METHODS
+  }
+  if not any(rows.values()):
+    return None
+  figure, panels = _panels(4, 11.5, 3.7)
+  for axes, (attack, label) in zip(panels, dpal_cells.ATTACKS.items()):
+    for method, pairs in rows.items():
+      found = [_of_attack(result, attack) for _, result in pairs]
+      _line(
+        axes,
+        [total for total, _ in pairs],
+        found,
+        method_label(method),
+        _COLORS[method],
+        _MARKERS[method],
+        "--" if method in dpal_cells.CLAIMED_ONLY else "-",
+      )
+    axes.set_title(label)
+    axes.set_xlabel("total dp_epsilon")
+  panels[0].set_ylabel(f"accuracy under l_inf({size:g})")
+  _legend(figure, panels[0], columns=2)
+  return figure
+
+
+def radii_figure(results: Results, family: str):
+  """Figures 3, 8 and 9: claimed and proven shares against the size."""
+  dpal, sound = (radii_of(results, name) for name in dpal_cells.RADII_METHODS)
+  if not dpal and not sound:
+    return None
+  figure, (linf, l2) = _panels(2, 11.5, 4.9)
+  if dpal:
+    _claims(linf, dpal["claimed"])
+    for axes, norm in ((linf, "linf"), (l2, "l2")):
+      _proven(axes, dpal, norm, "DPAL, one noise layer", "dpal")
+  if sound:
+    for axes, norm in ((linf, "linf"), (l2, "l2")):
+      _proven(axes, sound, norm, "SoundDPAL, smoothing", "sound_dpal")
+  published = dpal_cells.PAPER[family].get("claimed_at_size", {})
+  if published:
+    linf.plot(
+      [float(size) for size in published],
+      list(published.values()),
+      "*",
+      color=_ATTACKED,
+      markersize=10,
+      label="claimed in the paper's text",
+    )
+  linf.set_title("l_inf: claimed, proven, and under attack")
+  linf.set_xlabel("size mu, inputs in [-1, 1]")
+  linf.set_ylabel("share of test images, right and robust")
+  l2.set_title("l_2: proven")
+  l2.set_xlabel("radius")
+  _legend(figure, linf, columns=2)
+  return figure
+
+
+def fallen_figure(results: Results):
+  """Images claimed to be robust at mu, and those that an attack took."""
+  dpal = radii_of(results, "dpal")
+  if not dpal:
+    return None
+  curves = dpal["claimed"]["curves"]
+  figure, panels = _panels(len(curves), 11.5, 3.7)
+  for axes, (name, points) in zip(panels, curves.items()):
+    places = range(len(points))
+    claimed = [point["claimed"] / dpal["count"] for point in points]
+    fallen = [point["fallen"] / dpal["count"] for point in points]
+    axes.bar(places, claimed, color="#e3c9ae", label="claimed robust at mu")
+    axes.bar(
+      places,
+      fallen,
+      color="#a8201c",
+      width=0.5,
+      label="of these misclassified by an EOT-PGD attack within mu",
+    )
+    sizes = [f"{point['attack_eps']:g}" for point in points]
+    axes.set_xticks(list(places), sizes, fontsize=8.5)
+    axes.grid(visible=False, axis="x")
+    axes.set_title(dpal_measure.COMPOSITIONS[name])
+    axes.set_xlabel("size mu")
+  panels[0].set_ylabel("share of test images")
+  _legend(figure, panels[0], columns=2)
+  return figure
+
+
+def save(figure, path: str | os.PathLike) -> None:
+  """Writes a figure whole; the format follows from the name."""
+  path = os.fspath(path)
+  root, suffix = os.path.splitext(path)
+  draft = f"{root}.draft{suffix}"
+  metadata = {"Date": None} if suffix == ".svg" else {}
+  figure.savefig(draft, facecolor="white", dpi=110, metadata=metadata)
+  os.replace(draft, path)
+
+
+def draw(make, *arguments):
+  """A figure in the style of all of them."""
+  import matplotlib
+
+  with matplotlib.rc_context(_STYLE):
+    return make(*arguments)
+
+
+def _panels(count: int, width: float, height: float):
+  from matplotlib import figure
+
+  made = figure.Figure(figsize=(width, height), layout="constrained")
+  panels = made.subplots(1, count, sharey=True)
+  for axes in panels:
+    axes.set_ylim(-0.02, 1.02)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
+  return made, panels
+
+
+def _legend(figure, axes, columns: int) -> None:
+  handles, labels = axes.get_legend_handles_labels()
+  figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def _line(axes, x, rows, label, color, marker, style="-") -> None:
+  """A curve with its 95 % intervals."""
+  if not rows:
+    return
+  low, high = zip(*(row["interval"] for row in rows))
+  axes.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
+  axes.plot(
+    x,
+    [row["accuracy"] for row in rows],
+    style,
+    color=color,
+    marker=marker,
+    label=label,
+  )
+
+
+def _claims(axes, claimed) -> None:
+  for name, points in claimed["curves"].items():
+    color, marker = _CLAIMS[name]
+    axes.plot(
+      [point["attack_eps"] for point in points],
+      [point["accuracy"] for point in points],
+      "--",
+      color=color,
+      marker=marker,
+      label=f"DPAL claimed, {dpal_measure.COMPOSITIONS[name]}",
+    )
+  rows = claimed["attacked"]
+  x = [row["attack_eps"] for row in rows]
+  label = "DPAL under an EOT-PGD attack (no true curve is above)"
+  _line(axes, x, rows, label, _ATTACKED, "x")
+
+
+def _proven(axes, result, norm, label, method) -> None:
+  points = result["proven"][norm]
+  axes.plot(
+    [point["radius"] for point in points],
+    [point["accuracy"] for point in points],
+    "-",
+    color=_COLORS["sound_dpal" if method == "sound_dpal" else "dp_sgd"],
+    marker="D" if norm == "linf" else None,
+    linewidth=2.4,
+    label=f"proven, {label}",
+  )
+
+
+def _of_attack(result, attack: str):
+  return next(row for row in result["attacks"] if row["name"] == attack)
+
+
+def radii_of(results: Results, method: str):
+  """The result of a method's "radii" cell, or None."""
+  found = [
+    result
+    for result in results.values()
+    if (result["method"], result["part"]) == (method, "radii")
+  ]
+  return found[0] if found else None

@@ -1,0 +1,569 @@
+"""experiments.dpal: what it runs, what it keeps, what it writes."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+from experiments import dpal
+from experiments import dpal_cells
+from experiments import dpal_measure
+from experiments import dpal_page
+from experiments import dpal_plots
+from experiments import dpal_train
+from tf_privrob import certify
+from tf_privrob import methods
+from tf_privrob import run_folder
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_BUDGET = {"dp_epsilon": 2.0, "dp_delta": 0.0}
+_PROVEN = {"dp_epsilon": 2.0, "dp_delta": 1e-5}
+_INTERVAL = (0.4, 0.9)
+_TINY = dataclasses.replace(
+  dpal_cells.SCALES["smoke", "mnist"],
+  totals=(2.0,),
+  train={
+    "dpal": (
+      "mnist_5k",
+      {
+        "batch_size": 60,
+        "steps": 4,
+        "attack_steps": 1,
+        "checkpoint_every": 1,
+        "eval_every": 4,
+      },
+    ),
+    "adlm": (
+      "mnist_small",
+      {"batch_size": 60, "steps": 3, "relevance_steps": 3, "eval_every": 3},
+    ),
+    "dp_sgd": ("mnist_5k", {"batch_size": 64, "epochs": 0.2}),
+    "sound_dpal": (
+      "mnist_5k_sound",
+      {"batch_size": 64, "epochs": 0.2, "attack_steps": 1},
+    ),
+  },
+  num_attacked=6,
+  attack_steps=1,
+  eot_draws=1,
+  verdict_draws=3,
+  num_radii=4,
+  num_draws=25,
+  num_selection=25,
+  num_estimation=50,
+)
+
+
+@pytest.fixture(scope="module")
+def digits():
+  return dpal_train.load_dataset("digits", None)
+
+
+# What is run.
+
+
+@pytest.mark.parametrize(("scale", "family"), dpal_cells.SCALES)
+def test_every_scale_trains_before_it_measures(scale, family):
+  found = dpal_cells.cells(dpal_cells.SCALES[scale, family])
+  assert len({cell.name for cell in found}) == len(found)
+  for number, cell in enumerate(found):
+    assert cell.training in found[: number + 1]
+  parts = {cell.part for cell in found}
+  assert parts == {"train", "linf-0.1", "linf-0.2", "radii"}
+  radii = [cell for cell in found if cell.part == "radii"]
+  assert [cell.method for cell in radii] == ["dpal", "sound_dpal"]
+  assert {cell.total for cell in radii} == {2.0 if family == "mnist" else 4.0}
+
+
+def test_full_has_the_papers_grids():
+  mnist = dpal_cells.cells(dpal_cells.SCALES["full", "mnist"])
+  totals = sorted({cell.total for cell in mnist})
+  assert totals == pytest.approx([0.2 * i for i in range(1, 11)])
+  assert len(mnist) == 10 * 4 * 3 + 2
+  cifar = dpal_cells.cells(dpal_cells.SCALES["full", "cifar10"])
+  assert sorted({cell.total for cell in cifar}) == [2, 4, 6, 8, 10]
+  assert len(dpal_cells.cells(dpal_cells.SCALES["smoke", "mnist"])) == 26
+
+
+def test_a_budget_of_radii_alone_is_trained_where_it_is_needed():
+  scale = dataclasses.replace(_TINY, totals=(1.0,))
+  names = [cell.name for cell in dpal_cells.cells(scale)]
+  assert "dpal-2/radii" in names
+  assert "dpal-2/train" in names
+  assert "dpal-2/linf-0.1" not in names
+  assert "dp_sgd-2/train" not in names
+
+
+@pytest.mark.parametrize(
+  ("family", "total", "features", "labels"),
+  [
+    ("mnist", 2.0, 1.9, 0.1),
+    ("mnist", 0.2, 0.1, 0.1),
+    ("cifar10", 2.0, 1.0, 1.0),
+    ("cifar10", 4.0, 7 / 3, 5 / 3),
+    ("cifar10", 10.0, 19 / 3, 11 / 3),
+  ],
+)
+def test_budgets_are_split_as_in_the_released_code(
+  family, total, features, labels
+):
+  found = dpal_cells.dpal_budgets(family, total)
+  assert found == pytest.approx((features, labels))
+  assert sum(dpal_cells.adlm_budgets(family, total)) == pytest.approx(total)
+
+
+@pytest.mark.parametrize(("scale", "family"), dpal_cells.SCALES)
+def test_every_cell_claims_or_spends_its_total(scale, family):
+  sizes = dpal_cells.SCALES[scale, family]
+  for cell in dpal_cells.cells(sizes):
+    config = dpal_cells.settings(cell, sizes, family, 4000)
+    if cell.method in dpal_cells.CLAIMED_ONLY:
+      assert config.claimed_dp_epsilon == pytest.approx(cell.total)
+    else:
+      assert (config.dp_epsilon, config.dp_delta) == (cell.total, 1e-5)
+    assert config.batch_size <= (2000 if cell.method == "dpal" else 4000)
+
+
+def test_the_filter_brings_the_training_along():
+  every = dpal_cells.cells(_TINY)
+  chosen = dpal_cells.select(every, "dpal-2/radii")
+  assert [cell.name for cell in chosen] == [
+    "dpal-2/train",
+    "dpal-2/radii",
+    "sound_dpal-2/train",
+    "sound_dpal-2/radii",
+  ]
+  assert dpal_cells.select(every, "") == every
+  with pytest.raises(ValueError, match="Did you mean 'adlm-2/train'"):
+    dpal_cells.select(every, "adml-2/train")
+
+
+# What is kept.
+
+
+def _fake(part, method="dpal"):
+  """A result as a cell would give it."""
+  if part == "train":
+    claim = method in dpal_cells.CLAIMED_ONLY
+    return {
+      "claimed": _BUDGET if claim else _PROVEN,
+      "proven": None if claim else _PROVEN,
+      "clean": {"accuracy": 0.9, "count": 10, "interval": _INTERVAL},
+      "seconds": 1.0,
+    }
+  if part == "radii":
+    return _fake_radii(method)
+  accuracy = {"linf-0.1": 0.5, "linf-0.2": 0.475}[part]
+  return {
+    "attack_eps": float(part[5:]),
+    "clean_accuracy": 0.875,
+    "attacks": [
+      {"name": name, "accuracy": accuracy, "interval": _INTERVAL}
+      for name in dpal_cells.ATTACKS
+    ],
+    "seconds": 1.0,
+  }
+
+
+def _fake_radii(method):
+  points = [
+    {"radius": r, "accuracy": 0.3125 if r < 0.1 else 0.0, "interval": _INTERVAL}
+    for r in (0.0, *dpal_cells.RADII)
+  ]
+  result = {
+    "count": 40,
+    "proven": {"linf": points, "l2": points},
+    "seconds": 1.0,
+  }
+  if method == "dpal":
+    sizes = dpal_cells.RADII
+    result["claimed"] = {
+      "attacked": [
+        {"attack_eps": s, "accuracy": 0.2, "interval": _INTERVAL} for s in sizes
+      ],
+      "curves": {
+        name: [
+          {"attack_eps": s, "accuracy": 0.6, "claimed": 24, "fallen": 17}
+          for s in sizes
+        ]
+        for name in dpal_measure.COMPOSITIONS
+      },
+    }
+  return result
+
+
+class _Recorded(dpal.Experiment):
+  """Runs nothing; notes the cells, and is killed at one of them."""
+
+  ran = ()
+  killed_at = None
+
+  def measure(self, cell):
+    if cell.name == self.killed_at:
+      raise KeyboardInterrupt
+    self.ran = (*self.ran, cell.name)
+    return _fake(cell.part, cell.method)
+
+
+def _recorded(tmp_path, digits, **changes):
+  scale = dataclasses.replace(_TINY, **changes)
+  return _Recorded(str(tmp_path), "smoke", digits, scale, "a command")
+
+
+def test_finished_cells_are_never_run_again(tmp_path, digits, capsys):
+  first = _recorded(tmp_path, digits)
+  first.open(resume=False)
+  first.killed_at = "dp_sgd-2/linf-0.1"
+  with pytest.raises(KeyboardInterrupt):
+    first.run(first.cells)
+  names = [cell.name for cell in first.cells]
+  stop = names.index(first.killed_at)
+  assert list(first.ran) == names[:stop]
+  assert list(first.results()) == names[:stop]
+  kept = json.loads((tmp_path / "results.json").read_text())
+  assert list(kept["cells"]) == names[:stop]
+
+  second = _recorded(tmp_path, digits)
+  with pytest.raises(ValueError, match=r"Go on with --resume"):
+    second.open(resume=False)
+  second.open(resume=True)
+  second.run(second.cells)
+  assert list(second.ran) == names[stop:]
+  assert list(second.results()) == names
+  error = capsys.readouterr().err
+  assert f"cells: {len(names)}/{len(names)} (100%)" in error
+  assert "ETA" in error
+  third = _recorded(tmp_path, digits)
+  third.run(third.cells)
+  assert third.ran == ()
+
+
+def test_other_settings_are_not_mixed_in(tmp_path, digits):
+  _recorded(tmp_path, digits).open(resume=False)
+  with pytest.raises(ValueError, match="Expected the same settings as in"):
+    _recorded(tmp_path, digits, eot_draws=2).open(resume=True)
+
+
+def test_results_have_their_place(tmp_path, digits):
+  experiment = _recorded(tmp_path, digits)
+  experiment.run(dpal_cells.select(experiment.cells, "adlm-2/linf-0.2"))
+  result = json.loads((tmp_path / "adlm-2" / "linf-0.2.json").read_text())
+  assert (result["method"], result["total"]) == ("adlm", 2.0)
+  assert (result["part"], result["model"]) == ("linf-0.2", "adlm-2")
+  assert not list(tmp_path.rglob("*.tmp"))
+  payload = json.loads((tmp_path / "results.json").read_text())
+  assert set(payload) == {"experiment", "paper", "cells"}
+  assert payload["paper"]["mean_drop"] == 0.0176
+
+
+# What is written.
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, digits):
+  folder = tmp_path_factory.mktemp("written")
+  experiment = _recorded(folder, digits)
+  experiment.open(resume=False)
+  experiment.run(experiment.cells)
+  experiment.write()
+  return folder
+
+
+def _rows(text, title):
+  part = text.split(f"## {title}")[1].split("\n## ")[0]
+  lines = [line for line in part.splitlines() if line.startswith("|")]
+  split = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
+  return [dict(zip(split[0], row)) for row in split[2:]]
+
+
+def test_the_table_shows_claimed_beside_proven(written):
+  text = (written / "table.md").read_text()
+  assert "certified" not in text.lower()
+  rows = _rows(text, "Accuracy in %")
+  assert len(rows) == 8
+  for row in rows:
+    claimed_only = row["method"] in ("DPAL", "AdLM")
+    assert row["claimed budget"] == ("2" if claimed_only else "(2, 1e-5)")
+    assert row["proven budget"] == (
+      "none known" if claimed_only else "(2, 1e-5)"
+    )
+    assert row["clean"] == "87.50"
+    assert row["mean"] == {"0.1": "50.00", "0.2": "47.50"}[row["l_inf size"]]
+  radii = _rows(text, "Right and robust")
+  assert [row["l_inf size"] for row in radii] == [
+    f"{size:g}" for size in dpal_cells.RADII
+  ]
+  first = radii[0]
+  assert first["claimed in the paper's text"] == "82.28"
+  assert first["claimed, released code V0"] == "60.00"
+  assert first["proven, DPAL"] == first["proven, SoundDPAL"] == "31.25"
+  assert first["DPAL under EOT-PGD"] == "20.00"
+  assert radii[-1]["claimed in the paper's text"] == "72.40"
+  assert radii[-1]["proven, SoundDPAL"] == "0.00"
+
+
+def test_the_table_counts_what_fell_and_has_the_papers_numbers(written):
+  text = (written / "table.md").read_text()
+  fallen = _rows(text, "Images claimed to be robust")
+  assert fallen[0]["claimed, harmonic"] == "17 of 24"
+  beside = _rows(text, "Beside the paper's numbers")
+  assert (beside[0]["paper"], beside[0]["here"]) == ("1.76", "2.50")
+  assert {row["paper"] for row in beside[1:]} == {"82.28", "72.40"}
+  assert all("proven here" in row[""] for row in beside[1:])
+
+
+def test_cifar_has_its_own_numbers():
+  results = {
+    "dpal-2/linf-0.1": {
+      **dataclasses.asdict(dpal_cells.Cell("dpal", 2.0, "linf-0.1")),
+      "model": "dpal-2",
+      **_fake("linf-0.1"),
+    }
+  }
+  found = dpal_page.tables(results, "cifar10")[-1][2]
+  assert [row[1:] for row in found] == [
+    ["44.10", "50.00"],
+    ["48.77", "not run"],
+  ]
+
+
+def test_plots_are_written_and_the_page_stands_alone(written):
+  names = ["accuracy_linf_0.1", "accuracy_linf_0.2", "radii", "fallen"]
+  for name in names:
+    tree = xml.etree.ElementTree.parse(written / f"{name}.svg")
+    assert tree.getroot().tag.endswith("svg")
+  page = (written / "index.html").read_text()
+  assert page.count("data:image/svg+xml;base64,") == len(names)
+  assert "<script" not in page
+  assert 'src="http' not in page
+  assert "none known" in page
+  assert "a command" in page
+  assert not list(written.glob("*.draft*"))
+
+
+def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
+  results = json.loads((written / "results.json").read_text())["cells"]
+  figure = dpal_plots.draw(dpal_plots.accuracy_figure, results, 0.1)
+  labels = [text.get_text() for text in figure.legends[0].get_texts()]
+  assert len(labels) == 4
+  for label in labels:
+    claimed = label.startswith(("DPAL", "AdLM"))
+    assert ("claimed, proven: none known" in label) == claimed
+  axes = figure.axes[0]
+  line = next(x for x in axes.lines if x.get_label().startswith("DPAL"))
+  assert list(line.get_xdata()) == [2.0]
+  assert list(line.get_ydata()) == [0.5]
+  radii = dpal_plots.draw(dpal_plots.radii_figure, results, "mnist")
+  words = [text.get_text() for text in radii.legends[0].get_texts()]
+  assert sum("claimed" in word for word in words) == 5
+  assert sum(word.startswith("proven") for word in words) == 2
+  assert not any("certified" in word for word in words)
+
+
+def test_what_was_not_run_is_left_out(tmp_path, digits):
+  experiment = _recorded(tmp_path, digits)
+  experiment.open(resume=False)
+  experiment.write()
+  assert "0 of 14 cells" in (tmp_path / "index.html").read_text()
+  assert not list(tmp_path.glob("*.svg"))
+  experiment.run(dpal_cells.select(experiment.cells, "sound_dpal-2/radii"))
+  experiment.write()
+  assert [path.name for path in tmp_path.glob("*.svg")] == ["radii.svg"]
+  rows = _rows((tmp_path / "table.md").read_text(), "Right and robust")
+  assert rows[0]["claimed, harmonic"] == rows[0]["proven, DPAL"] == "not run"
+  assert rows[0]["proven, SoundDPAL"] == "31.25"
+
+
+# What is measured.
+
+
+def test_sizes_follow_each_formula():
+  kernel = np.zeros([2, 2, 1, 3], np.float32)
+  kernel[0, 0, 0] = [1, -2, 1]  # row norm 4, singular value sqrt(6)
+  weight = types.SimpleNamespace(shape=kernel.shape, numpy=lambda: kernel)
+
+  def certifier(attack_eps, composition):
+    return certify.VerifiedInference(
+      0.5,
+      certify.input_sensitivity(attack_eps, 16),
+      certify.paper_hidden_sensitivity(kernel, 4),
+      composition=composition,
+      attack_eps=attack_eps,
+    )
+
+  model = types.SimpleNamespace(
+    certifier=certifier,
+    network=types.SimpleNamespace(weights=[weight]),
+    hidden_noise_shape=(2, 2, 3),
+  )
+  estimate = certify.Estimate(
+    np.array([0, 1]), np.array([0.8, 0.2]), np.array([0.1, 0.4])
+  )
+  robust = np.log(8) / 2
+  kappa, phi = 0.5 / (0.1 * 16), 1.0 / 8.0
+  coded = 4 * np.sqrt(6)
+  expected = {
+    "paper": robust * (kappa + phi),
+    "harmonic": robust / (1 / kappa + 1 / phi),
+    "released_v0": 0.1 * robust / (0.5 * (1 / 1.6 + 2 / coded)),
+    "released_v1": robust * 0.5 / (coded / 2 + 1.6),
+  }
+  for name, value in expected.items():
+    found = dpal_measure.sizes_by(name, model, estimate, 0.1)
+    assert found == pytest.approx([value, 0.0]), name
+
+
+def test_only_claimed_images_that_an_attack_moved_have_fallen():
+  x = np.zeros([4, 2, 2, 1], np.float32)
+  x_adv = x.copy()
+  x_adv[[0, 1, 3], 0, 0] = 0.1  # image 2 was wrong without an attack
+  result = types.SimpleNamespace(
+    x_adv=x_adv, success=np.array([True, False, True, True])
+  )
+  claimed = np.array([True, True, True, False])
+  assert dpal_measure.count_fallen(claimed, result, x) == {
+    "accuracy": 0.75,
+    "claimed": 3,
+    "fallen": 1,
+  }
+
+
+# Real cells, tiny.
+
+
+_FEW = (0.05, 0.3)  # sizes: every further one is traced anew
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, digits):
+  """DPAL and SoundDPAL on digits; DPAL's training is killed and resumed."""
+  folder = tmp_path_factory.mktemp("real")
+  experiment = dpal.Experiment(str(folder), "smoke", digits, _TINY)
+  experiment.open(resume=False)
+  count = methods.DPAL.count_steps
+
+  def killed(self, steps, sessions):
+    if steps == 3:
+      raise KeyboardInterrupt
+    count(self, steps, sessions)
+
+  wanted = dpal_cells.select(experiment.cells, "dpal-2/radii")
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(methods.DPAL, "count_steps", killed)
+    with pytest.raises(KeyboardInterrupt):
+      experiment.run(wanted)
+  run = folder / "dpal-2" / "run"
+  assert (run / "ledger.jsonl").exists()
+  assert not (folder / "dpal-2" / "train.json").exists()
+  (run / "model.keras").write_text("half of a model")
+  again = dpal.Experiment(str(folder), "smoke", digits, _TINY)
+  again.open(resume=True)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(dpal_cells, "RADII", _FEW)
+    again.run(wanted)
+  return again
+
+
+def test_a_killed_training_goes_on(trained):
+  result = trained.results()["dpal-2/train"]
+  assert result["sessions"] == 2
+  assert result["steps"] == 4
+  assert result["claimed"] == {"dp_epsilon": pytest.approx(2), "dp_delta": 0}
+  assert result["proven"] is None
+  assert 0 <= result["clean"]["accuracy"] <= 1
+  sound = trained.results()["sound_dpal-2/train"]
+  assert sound["sessions"] == 1
+  assert sound["proven"]["dp_epsilon"] <= 2.0
+  assert sound["proven"] == sound["claimed"]
+
+
+def test_radii_are_claimed_and_proven(trained):
+  result = trained.results()["dpal-2/radii"]
+  claimed = result["claimed"]
+  assert set(claimed["curves"]) == set(dpal_measure.COMPOSITIONS)
+  for points in claimed["curves"].values():
+    assert [p["attack_eps"] for p in points] == list(_FEW)
+    assert all(0 <= p["fallen"] <= p["claimed"] <= 4 for p in points)
+  attacked = [row["accuracy"] for row in claimed["attacked"]]
+  assert len(attacked) == len(_FEW)
+  assert max(attacked) <= 1
+  for name, method in (
+    ("dpal-2/radii", "laplace_input_tight"),
+    ("sound_dpal-2/radii", "randomised_smoothing"),
+  ):
+    proven = trained.results()[name]["proven"]
+    assert proven["method"] == method
+    for norm in ("linf", "l2"):
+      curve = [point["accuracy"] for point in proven[norm]]
+      assert curve == sorted(curve, reverse=True)
+    # A size in l_inf is a radius in l_2 over the root of 64 pixels.
+    most = proven["largest_linf_radius"] * 8
+    reached = [p["radius"] for p in proven["l2"] if p["accuracy"] > 0]
+    assert max(reached, default=0) <= most + 1e-9
+
+
+def test_attacks_on_deterministic_and_randomised_models(trained, monkeypatch):
+  monkeypatch.setattr(dpal_cells, "ATTACKS", {"fgsm": "", "pgd": ""})
+  cells = {cell.name: cell for cell in trained.cells}
+  for name, draws in (("dpal-2/linf-0.2", 3), ("sound_dpal-2/linf-0.2", None)):
+    result = trained.measure(cells[name])
+    assert result["verdict_draws"] == draws
+    assert result["count"] == 6
+    assert [row["name"] for row in result["attacks"]] == list(
+      dpal_cells.ATTACKS
+    )
+    for row in result["attacks"]:
+      low, high = row["interval"]
+      assert low <= row["accuracy"] <= high
+      assert row["accuracy"] <= 1
+
+
+def test_adlm_is_deployed_with_clean_statistics(tmp_path, digits):
+  experiment = dpal.Experiment(str(tmp_path), "smoke", digits, _TINY)
+  cell = dpal_cells.Cell("adlm", 2.0, "train")
+  result = experiment.measure(cell)
+  assert result["proven"] is None
+  assert result["claimed"]["dp_epsilon"] == pytest.approx(2.0)
+  folder = run_folder.RunFolder(tmp_path / cell.model)
+  model = dpal_train.load_model(cell, digits, folder)
+  alone = model(digits.x_test[:1]).numpy()
+  among = model(digits.x_test[:5]).numpy()[:1]
+  np.testing.assert_allclose(alone, among, atol=1e-5)
+  hidden = model.network(digits.x_train[:60], training=True).numpy()
+  np.testing.assert_allclose(model(digits.x_train[:60]), hidden, atol=1e-4)
+
+
+# The binary.
+
+
+@pytest.mark.parametrize(
+  ("words", "message"),
+  [
+    (["--scale=smal"], "Did you mean 'small'?"),
+    (["--dataset=minst"], "Did you mean 'mnist'?"),
+    (["--dataset=uci_har"], "Known: cifar10, digits, fashion_mnist, mnist,"),
+    (["--out_dri=x"], "Did you mean: out_dir ?"),
+    ([], "Expected --out_dir"),
+    (["--out_dir=x", "--cells=dpla"], "Expected --cells to be a part"),
+  ],
+)
+def test_bad_flags_end_with_code_2(words, message, tmp_path):
+  done = subprocess.run(
+    [sys.executable, "-m", "experiments.dpal", *words],
+    cwd=tmp_path,
+    env={**os.environ, "PYTHONPATH": str(_ROOT)},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 2, done.stderr
+  assert message in done.stderr
+  assert "Traceback" not in done.stderr
+  assert not list(tmp_path.iterdir())
