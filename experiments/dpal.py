@@ -116,14 +116,19 @@ class Experiment:
 
   def measure(self, cell: dpal_cells.Cell) -> dict:
     """The work of one cell."""
+    import tensorflow as tf
+
     from experiments import dpal_measure
     from experiments import dpal_train
     from tf_privrob import run_folder
 
     folder = run_folder.RunFolder(self.folder.file(cell.model))
+    if self._model[0] != cell.model:
+      self._model = (None, None)
+      tf.keras.backend.clear_session()  # days of cells would fill the memory
     if cell.part == "train":
       return dpal_train.run_cell(cell, self.scale, self.dataset, folder)
-    if self._model[0] != cell.model:
+    if self._model[0] is None:
       model = dpal_train.load_model(cell, self.dataset, folder)
       self._model = (cell.model, model)
     model = self._model[1]

@@ -80,9 +80,9 @@ _SMOKE = {
   "eot_draws": 4,
   "verdict_draws": 25,
   "num_radii": 40,
-  "num_draws": 100,
-  "num_selection": 20,
-  "num_estimation": 400,
+  "num_draws": 300,
+  "num_selection": 25,
+  "num_estimation": 1_000,
 }
 _SMALL = {
   "num_attacked": 200,
@@ -119,7 +119,7 @@ SCALES = {
     totals=(0.2, 2.0),
     radii_total=2.0,
     train={
-      "dpal": ("mnist_5k", {"batch_size": 600, "steps": 50, "attack_steps": 3}),
+      "dpal": ("mnist_5k", {"steps": 40, "attack_steps": 2}),
       "adlm": (
         "mnist_small",
         {"steps": 60, "learning_rate": 3e-3, "relevance_steps": 40},

@@ -14,10 +14,13 @@ from typing import Any
 from experiments import dpal_cells
 from experiments import dpal_measure
 from experiments import dpal_plots
+from tf_privrob.report import formats
+from tf_privrob.report import markup
+from tf_privrob.report import style
 
 _FIGURES = {
-  "mnist": {0.1: "Figure 4", 0.2: "Figures 2 and 5", "radii": "3 and 8"},
-  "cifar10": {0.1: "Figure 6", 0.2: "Figure 7", "radii": "9"},
+  "mnist": {0.1: "Figure 4", 0.2: "Figures 2, 5", "radii": "Figures 3, 8"},
+  "cifar10": {0.1: "Figure 6", 0.2: "Figure 7", "radii": "Figure 9"},
 }
 _NONE = "none known"
 Table = tuple[str, list[str], list[list[str]]]
@@ -30,8 +33,6 @@ def percent(value: float | None) -> str:
 
 def budget(figures: Mapping[str, float] | None, absent: str) -> str:
   """(dp_epsilon, dp_delta), rounded up; or that there is none."""
-  from tf_privrob.report import formats
-
   if not figures:
     return absent
   dp_epsilon = formats.dp_epsilon(figures["dp_epsilon"])
@@ -184,10 +185,11 @@ def _mean_drops(results) -> list[float]:
 def notes(experiment: Mapping[str, Any]) -> list[str]:
   """What the figures mean, in sentences."""
   scale = experiment["settings"]
+  dp_delta = formats.dp_delta(dpal_cells.DP_DELTA)
   return [
     "Budgets of DPAL and AdLM are claimed by their papers; proven: none known."
-    " Those of DP-SGD and SoundDPAL are proven, at delta"
-    f" {dpal_cells.DP_DELTA:g}. One axis, two meanings.",
+    f" Those of DP-SGD and SoundDPAL are proven, at delta {dp_delta}. One axis,"
+    " two meanings.",
     f"Attacks are white-box on what is deployed: {scale['num_attacked']} test"
     f" images, {scale['attack_steps']} steps, inputs in [-1, 1]. DPAL is"
     f" attacked through the mean of {scale['eot_draws']} draws at every step,"
@@ -230,19 +232,17 @@ def html(experiment, results, family: str, pictures: Mapping[Any, str]) -> str:
     family: of the data set.
     pictures: SVG text by attack size, "radii" or "fallen".
   """
-  from tf_privrob.report import markup
-  from tf_privrob.report import style
-
   tag = markup.tag
   title = f"DPAL on {experiment['dataset']}"
   figures = [
     markup.section(
       f"figure-{key}",
       caption,
-      tag("div", _image(markup, svg, caption), css="scroll"),
+      tag("div", _image(svg, caption), css="scroll"),
     )
     for key, svg, caption in (
-      (key, pictures[key], _caption(key, family)) for key in pictures
+      (key, pictures[key], _caption(key, family, experiment))
+      for key in pictures
     )
   ]
   found = [
@@ -257,7 +257,7 @@ def html(experiment, results, family: str, pictures: Mapping[Any, str]) -> str:
       tag("h1", title),
       tag("p", f"{done} of {total} cells. {experiment['data']}", css="lede"),
     ),
-    tag("main", *figures, *found, _notes(markup, experiment)),
+    tag("main", *figures, *found, _notes(experiment)),
     tag("footer", tag("p", experiment["command"])),
   ]
   extra = "figure img { width: 100%; min-width: 760px; display: block; }"
@@ -273,24 +273,28 @@ def html(experiment, results, family: str, pictures: Mapping[Any, str]) -> str:
   return f"<!doctype html>\n{page}\n"
 
 
-def _notes(markup, experiment):
+def _notes(experiment) -> markup.Html:
   items = [markup.tag("li", note) for note in notes(experiment)]
   return markup.section(
     "notes", "How to read this", markup.tag("ul", *items, css="caveats")
   )
 
 
-def _image(markup, svg: str, caption: str):
+def _image(svg: str, caption: str) -> markup.Html:
   data = base64.b64encode(svg.encode()).decode()
   source = f"data:image/svg+xml;base64,{data}"
   picture = markup.Html(f'<img src="{source}" alt="{markup.safe(caption)}">')
   return markup.tag("figure", picture)
 
 
-def _caption(key: Any, family: str) -> str:
+def _caption(key: Any, family: str, experiment) -> str:
   if key == "fallen":
     return "What became of the images claimed to be robust"
   number = _FIGURES[family][key]
   if key == "radii":
-    return f"Claimed and proven robustness (the paper's Figures {number})"
+    total = experiment["settings"]["radii_total"]
+    return (
+      f"Claimed and proven robustness (the paper's {number}), budget"
+      f" {total:g}: claimed for DPAL, proven for SoundDPAL"
+    )
   return f"Accuracy under l_inf({key:g}) (the paper's {number})"

@@ -12,6 +12,7 @@ from typing import Any
 
 from experiments import dpal_cells
 from experiments import dpal_measure
+from tf_privrob.report import formats
 
 _COLORS = {
   "dpal": "#cc6a14",
@@ -51,7 +52,8 @@ def method_label(method: str) -> str:
   name = dpal_cells.METHODS[method]
   if method in dpal_cells.CLAIMED_ONLY:
     return f"{name}: budget claimed, proven: none known"
-  return f"{name}: budget proven at delta = {dpal_cells.DP_DELTA:g}"
+  dp_delta = formats.dp_delta(dpal_cells.DP_DELTA)
+  return f"{name}: budget proven, at delta {dp_delta}"
 
 
 def accuracy_figure(results: Results, size: float):
@@ -80,7 +82,7 @@ def accuracy_figure(results: Results, size: float):
         "--" if method in dpal_cells.CLAIMED_ONLY else "-",
       )
     axes.set_title(label)
-    axes.set_xlabel("total dp_epsilon")
+    axes.set_xlabel("total dp_epsilon, claimed or proven")
   panels[0].set_ylabel(f"accuracy under l_inf({size:g})")
   _legend(figure, panels[0], columns=2)
   return figure
@@ -137,13 +139,25 @@ def fallen_figure(results: Results):
       width=0.5,
       label="of these misclassified by an EOT-PGD attack within mu",
     )
+    axes.plot(
+      places,
+      [_proven_share(dpal, point["attack_eps"]) for point in points],
+      "_",
+      color=_COLORS["dp_sgd"],
+      markersize=13,
+      markeredgewidth=3,
+      clip_on=False,
+      label="proven at mu",
+    )
     sizes = [f"{point['attack_eps']:g}" for point in points]
     axes.set_xticks(list(places), sizes, fontsize=8.5)
     axes.grid(visible=False, axis="x")
     axes.set_title(dpal_measure.COMPOSITIONS[name])
     axes.set_xlabel("size mu")
+  most = max(point["claimed"] for row in curves.values() for point in row)
+  panels[0].set_ylim(0, max(1.1 * most / dpal["count"], 0.1))
   panels[0].set_ylabel("share of test images")
-  _legend(figure, panels[0], columns=2)
+  _legend(figure, panels[0], columns=3)
   return figure
 
 
@@ -210,21 +224,26 @@ def _claims(axes, claimed) -> None:
     )
   rows = claimed["attacked"]
   x = [row["attack_eps"] for row in rows]
-  label = "DPAL under an EOT-PGD attack (no true curve is above)"
+  label = "DPAL under an EOT-PGD attack: the truth is not above"
   _line(axes, x, rows, label, _ATTACKED, "x")
 
 
 def _proven(axes, result, norm, label, method) -> None:
+  """As steps: between two radii what holds at the larger one is shown."""
   points = result["proven"][norm]
-  axes.plot(
+  axes.step(
     [point["radius"] for point in points],
     [point["accuracy"] for point in points],
-    "-",
+    where="pre",
     color=_COLORS["sound_dpal" if method == "sound_dpal" else "dp_sgd"],
-    marker="D" if norm == "linf" else None,
     linewidth=2.4,
     label=f"proven, {label}",
   )
+
+
+def _proven_share(result, size: float) -> float:
+  points = result["proven"]["linf"]
+  return next(p["accuracy"] for p in points if p["radius"] == size)
 
 
 def _of_attack(result, attack: str):

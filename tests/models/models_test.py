@@ -16,6 +16,7 @@ _layers = tf.keras.layers
     ("dpal_cifar10", (28, 28, 3), 5_268_746),  # facts 1.3
     # Standardisation has no weights; moving statistics are two a channel.
     ("dpal_mnist_released", (28, 28, 1), 317_066),
+    ("dpal_mnist_tanh", (28, 28, 1), 317_066),
     ("dpal_mnist_bn", (28, 28, 1), 317_066 + 2 * (32 + 256)),
     ("dpal_cifar10_released", (28, 28, 3), 5_268_746),
     ("dpal_cifar10_bn", (28, 28, 3), 5_268_746 + 2 * (128 + 256 + 256 + 256)),
@@ -53,7 +54,12 @@ def test_every_network_is_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(loaded(x), network(x))
 
 
-_DPAL = ["dpal_mnist", "dpal_mnist_released", "dpal_mnist_bn"]
+_DPAL = [
+  "dpal_mnist",
+  "dpal_mnist_released",
+  "dpal_mnist_bn",
+  "dpal_mnist_tanh",
+]
 
 
 @pytest.mark.parametrize("name", _DPAL)

@@ -103,13 +103,7 @@ class FixedBatchSampler(sampling.Sampler):
 
   def batches(self, x, y, seed, session, start_step, steps) -> tf.data.Dataset:
     """Elements `(x [m, ...], y [m])`, twice that in a pair; see `Sampler`."""
-    x, y = np.asarray(x), np.asarray(y)
-    for name, array in (("x", x), ("y", y)):
-      if array.shape[:1] != (self.num_examples,):
-        raise ValueError(
-          f"Expected {name} with num_examples={self.num_examples} rows, as the"
-          f" sampler was built for, received shape {array.shape}."
-        )
+    x, y = self.check_arrays(x, y)
     validate.positive_int(steps=steps)
     draw = functools.partial(self.indices, seed, session)
 

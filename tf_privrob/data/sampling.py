@@ -73,6 +73,17 @@ class Sampler(abc.ABC):
       "expected_batch_size": self.expected_batch_size,
     }
 
+  def check_arrays(self, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The inputs and labels as arrays of as many rows as are sampled from."""
+    arrays = [np.asarray(array) for array in arrays]
+    for name, array in zip("xy", arrays):
+      if array.shape[:1] != (self.num_examples,):
+        raise ValueError(
+          f"Expected {name} with num_examples={self.num_examples} rows, as the"
+          f" sampler was built for, received shape {array.shape}."
+        )
+    return arrays
+
   def batches(
     self,
     x: np.ndarray,
@@ -99,13 +110,7 @@ class Sampler(abc.ABC):
     Returns:
       A `tf.data.Dataset` of `steps` elements.
     """
-    x, y = np.asarray(x), np.asarray(y)
-    for name, array in (("x", x), ("y", y)):
-      if array.shape[:1] != (self.num_examples,):
-        raise ValueError(
-          f"Expected {name} with num_examples={self.num_examples} rows, as the"
-          f" sampler was built for, received shape {array.shape}."
-        )
+    x, y = self.check_arrays(x, y)
     validate.positive_int(steps=steps)
     _words(seed=seed, session=session, start_step=start_step)
     return batching.pipeline(

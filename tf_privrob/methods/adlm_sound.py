@@ -132,7 +132,7 @@ class SoundAdLM(dp_sgd.DPSGD):
     if config.relevance_mechanism == "laplace":
       return mechanisms.LaplaceMechanism(norm, dp_epsilon)
     return mechanisms.GaussianMechanism.analytic(
-      norm, dp_epsilon, self._accounted.dp_delta
+      norm, dp_epsilon, self.accounted_dp_delta
     )
 
   def extra_releases(self) -> list[privacy.Release]:
@@ -160,10 +160,14 @@ class SoundAdLM(dp_sgd.DPSGD):
     )
 
   @property
+  def accounted_dp_delta(self) -> float:
+    """What the relevance network left."""
+    return self.config.dp_delta - self._cost.dp_delta
+
+  @property
   def _accounted(self) -> adlm_config.SoundAdLMConfig:
     """The settings with the dp_delta that the relevance network left."""
-    left = self.config.dp_delta - self._cost.dp_delta
-    return dataclasses.replace(self.config, dp_delta=left)
+    return dataclasses.replace(self.config, dp_delta=self.accounted_dp_delta)
 
   def spent_dp_epsilon(self, steps: int) -> float:
     """The proven figure after `steps` steps, at the config's dp_delta."""
@@ -211,21 +215,7 @@ class SoundAdLM(dp_sgd.DPSGD):
 
   def privacy_statement(self) -> privacy.PrivacyStatement:
     """Map and training composed; DP-SGD's statement otherwise."""
-    record = self._run_record
-    if not record.get("steps"):
-      return super().privacy_statement()  # says that nothing was released
-    found = privacy.PrivacyStatement.for_dp_sgd(
-      noise_multiplier=record["noise_multiplier"],
-      sampling_prob=record["sampling_prob"],
-      steps=record["steps"],
-      dp_delta=self._accounted.dp_delta,
-      sampler=record["sampler"],
-      num_examples=record["num_examples"],
-      epochs=record["participations"],
-      accountant=self.config.accountant,
-      extra_releases=self.extra_releases(),
-      extra_caveats=record["caveats"],
-    )
+    found = super().privacy_statement()
     private = self._run_record["relevance_releases"]
     assumed = _PUBLIC_WEIGHTS if private else _PUBLIC_MAP
     return found.replace(

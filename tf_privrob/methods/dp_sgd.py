@@ -176,7 +176,7 @@ class DPSGD(method.Method):
       noise_multiplier=record["noise_multiplier"],
       sampling_prob=record["sampling_prob"],
       steps=record["steps"],
-      dp_delta=self.config.dp_delta,
+      dp_delta=self.accounted_dp_delta,
       sampler=record["sampler"],
       num_examples=record["num_examples"],
       epochs=record["participations"],
@@ -184,6 +184,11 @@ class DPSGD(method.Method):
       extra_releases=self.extra_releases(),
       extra_caveats=record["caveats"],
     )
+
+  @property
+  def accounted_dp_delta(self) -> float:
+    """At which the accountant states dp_epsilon."""
+    return self.config.dp_delta
 
   def extra_releases(self) -> list[privacy.Release]:
     """What a subclass releases besides the gradients."""

@@ -140,8 +140,17 @@ class DPALConfig:
       psi=10.0,
       num_draws=1000,
     )
+    cifar10_released = dataclasses.replace(
+      cifar10,
+      variant="released_code",
+      batch_size=1851,
+      batch_order="sequential",
+      max_attack_eps=0.5,
+      label_noise="released_cifar10",
+      copied_channels=True,
+    )
     return {
-      "mnist": cls(steps=600, learning_rate=1e-3, feature_learning_rate=1e-4),
+      "mnist": cls(steps=400, learning_rate=1e-3),
       "mnist_paper": cls(),
       "mnist_released": cls(
         variant="released_code",
@@ -160,22 +169,8 @@ class DPALConfig:
         eval_every=20,
       ),
       "cifar10_paper": cifar10,
-      "cifar10_released": dataclasses.replace(
-        cifar10,
-        variant="released_code",
-        batch_size=1851,
-        batch_order="sequential",
-        max_attack_eps=0.5,
-        label_noise="released_cifar10",
-        copied_channels=True,
-      ),
+      "cifar10_released": cifar10_released,
       "cifar10_stobatch": dataclasses.replace(
-        cifar10,
-        variant="released_code",
-        batch_size=1851,
-        batch_order="partition",
-        max_attack_eps=0.5,
-        label_noise="released_cifar10",
-        copied_channels=True,
+        cifar10_released, batch_order="partition"
       ),
     }

@@ -201,6 +201,8 @@ class Method(tf.keras.Model):
         "Expected one replica: noise is added once per step. Train under the"
         " default strategy."
       )
+    if resume and run_dir is None:
+      raise ValueError("Expected run_dir with resume=True, received None.")
     self.begin(x, y, run_dir, resume, value_range)
     plan = self.plan(len(x), shape)
     if not self.optimizer or self._compile_arguments is not None:
