@@ -397,9 +397,7 @@ def test_large_delta_warns():
 
 
 def test_names_and_presets():
-  method = methods.build(
-    "dp_sgd", models.mlp((6,), 3), methods.DPSGDConfig()
-  )
+  method = methods.build("dp_sgd", models.mlp((6,), 3), methods.DPSGDConfig())
   assert type(method) is methods.DPSGD
   assert methods.preset("dp_sgd", None) == methods.DPSGDConfig()
   with pytest.raises(ValueError, match="Did you mean 'dp_sgd'"):
