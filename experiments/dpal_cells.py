@@ -273,13 +273,18 @@ def adlm_budgets(family: str, total: float) -> tuple[float, float, float]:
   return tuple(share * total for share in shares)
 
 
+def registered_name(method: str) -> str:
+  """The name of `methods.build` for one of METHODS."""
+  return "dpal" if method == "sound_dpal" else method
+
+
 def settings(cell: Cell, scale: Scale, family: str, num_train: int):
   """The method's settings for a cell and a training set of this size."""
   from tf_privrob import methods
 
   preset, changes = scale.train[cell.method]
-  registered = "dpal" if cell.method == "sound_dpal" else cell.method
-  config = dataclasses.replace(methods.preset(registered, preset), **changes)
+  name = registered_name(cell.method)
+  config = dataclasses.replace(methods.preset(name, preset), **changes)
   if cell.method == "dpal":
     features, labels = dpal_budgets(family, cell.total)
     budget = {"dp_epsilon_features": features, "dp_epsilon_labels": labels}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import time
 
 from experiments import dpal_cells
+from experiments import training
 
 VALUE_RANGE = (-1.0, 1.0)
 RUN = "run"  # the run folder inside a model's folder
@@ -64,7 +64,15 @@ def run_cell(cell, scale, dataset, folder) -> dict:
   family = dpal_cells.FAMILIES[dataset.name]
   config = dpal_cells.settings(cell, scale, family, dataset.num_train)
   name, model = _build(cell, family, config, dataset)
-  _fit(cell, name, model, dataset, run)
+  training.fit(
+    dpal_cells.registered_name(cell.method),
+    model,
+    dataset,
+    name,
+    run,
+    True,
+    {"value_range": ",".join(f"{v:g}" for v in VALUE_RANGE)},
+  )
   model = load_model(cell, dataset, folder)
   correct = int((predict(model, dataset.x_test) == dataset.y_test).sum())
   statement = model.privacy_statement().to_dict()
@@ -106,50 +114,6 @@ def predict(model, x):
   return model.predict(x, batch_size=500, verbose=0).argmax(axis=1)
 
 
-def _fit(cell, name, model, dataset, run) -> None:
-  """Trains into a run folder such as `experiments.train` writes."""
-  import tensorflow as tf
-
-  started = time.monotonic()
-  description = {
-    "method": "dpal" if cell.method == "sound_dpal" else cell.method,
-    "dataset": dataset.name,
-    "network": name,
-    "config": {
-      **dataclasses.asdict(model.config),
-      "seed": "kept out of the run folder",
-    },
-    "flags": {"value_range": ",".join(f"{v:g}" for v in VALUE_RANGE)},
-  }
-  note = tf.keras.callbacks.LambdaCallback(
-    on_train_begin=lambda logs: run.write_json("config.json", description)
-  )
-  model.fit(dataset, run_dir=run, resume=True, callbacks=[note])
-  run.write_json(
-    "run.json",
-    {
-      "created": datetime.datetime.now(datetime.timezone.utc).isoformat(
-        timespec="seconds"
-      ),
-      "train_seconds": round(time.monotonic() - started, 2),
-      "sessions": model.run_record["sessions"],
-      "steps": model.run_record["steps"],
-      "parameters": model.network.count_params(),
-      "dataset": {
-        "name": dataset.name,
-        "source": dataset.source,
-        "split": dataset.split,
-        "num_train": dataset.num_train,
-        "num_test": dataset.num_test,
-        "num_classes": dataset.num_classes,
-        "value_range": list(dataset.value_range),
-      },
-    },
-  )
-  run.write_text("privacy.json", model.privacy_statement().to_json())
-  model.save(run.file("model.keras"))
-
-
 def _build(cell, family, config, dataset):
   """The network's name and the method around it."""
   from tf_privrob import methods
@@ -168,8 +132,9 @@ def _build(cell, family, config, dataset):
   network = models.by_name(
     name, dataset.input_shape, dataset.num_classes, config.seed
   )
-  registered = "dpal" if cell.method == "sound_dpal" else cell.method
-  return name, methods.build(registered, network, config)
+  return name, methods.build(
+    dpal_cells.registered_name(cell.method), network, config
+  )
 
 
 def _adlm_network(family: str, dataset, standardized: bool):

@@ -8,15 +8,10 @@ A killed run goes on with the same command and --resume.
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import platform
-import time
-from importlib import metadata
-
 from absl import flags
 
 from experiments import command
+from experiments import training
 
 _METHOD = flags.DEFINE_string("method", "dp_sgd", "Training method.")
 _PRESET = flags.DEFINE_string(
@@ -61,52 +56,6 @@ def load_network(name: str, dataset, seed: int | None):
   return network
 
 
-def versions() -> dict[str, str]:
-  """Of everything that a figure may depend on."""
-  names = {
-    "tf_privrob": "tf_privrob",
-    "tensorflow": "tensorflow",
-    "tensorflow_privacy": "tensorflow-privacy",
-    "dp_accounting": "dp-accounting",
-    "numpy": "numpy",
-  }
-  found = {"python": platform.python_version()}
-  for key, name in names.items():
-    try:
-      found[key] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      found[key] = "not installed as a package"
-  return found
-
-
-def describe_run(model, dataset, started: float, sessions: int) -> dict:
-  """The contents of run.json."""
-  import os
-
-  import tensorflow as tf
-
-  gpus = tf.config.list_physical_devices("GPU")
-  return {
-    "created": datetime.datetime.now(datetime.timezone.utc).isoformat(
-      timespec="seconds"
-    ),
-    "train_seconds": round(time.monotonic() - started, 2),
-    "sessions": sessions,
-    "parameters": model.network.count_params(),
-    "versions": versions(),
-    "device": f"GPU x{len(gpus)}" if gpus else f"CPU x{os.cpu_count()}",
-    "dataset": {
-      "name": dataset.name,
-      "source": dataset.source,
-      "split": dataset.split,
-      "num_train": len(dataset.x_train),
-      "num_test": len(dataset.x_test),
-      "num_classes": dataset.num_classes,
-      "value_range": list(dataset.value_range),
-    },
-  }
-
-
 def train(
   method: str,
   config,
@@ -117,8 +66,6 @@ def train(
   flag_values: dict | None = None,
 ):
   """Trains and writes the run folder; returns the trained model."""
-  import tensorflow as tf
-
   from tf_privrob import methods
   from tf_privrob import run_folder
 
@@ -132,28 +79,9 @@ def train(
   model = methods.build(
     method, load_network(network, dataset, config.seed), config
   )
-  started = time.monotonic()
-  settings = {
-    **dataclasses.asdict(config),
-    "seed": None if config.seed is None else "kept out of the run folder",
-  }
-  description = {
-    "method": method,
-    "dataset": dataset.name,
-    "network": network,
-    "config": settings,
-    "flags": flag_values or {},
-  }
-  # Written once the ledger has accepted the run: never over another run's.
-  note = tf.keras.callbacks.LambdaCallback(
-    on_train_begin=lambda logs: folder.write_json("config.json", description)
+  training.fit(
+    method, model, dataset, network, folder, resume, flag_values or {}
   )
-  model.fit(dataset, run_dir=run_dir, resume=resume, callbacks=[note])
-  statement = model.privacy_statement()
-  run = describe_run(model, dataset, started, model.run_record["sessions"])
-  folder.write_json("run.json", {**run, "steps": model.run_record["steps"]})
-  folder.write_text("privacy.json", statement.to_json())
-  model.save(folder.file("model.keras"))
   return model
 
 

@@ -34,6 +34,7 @@ _NEIGHBOURING = {
 _SAMPLER = {
   "poisson": "Poisson: each example by its own coin",
   "shuffle": "shuffled batches",
+  "fixed": "batches of one size, no amplification",
   "full_batch": "all examples in each step",
   "none": "no mini-batches",
 }
