@@ -24,7 +24,7 @@ demo: $(STAMP)
 	$(BIN)/python -m experiments.report --run_dir=$(DEMO)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist=loadfile
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.methods import interrupt
 from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import models
@@ -49,17 +50,6 @@ def _fit(method, **kwargs):
 def _distance(a, b):
   pairs = zip(a.get_weights(), b.get_weights())
   return float(np.sqrt(sum(((u - v) ** 2).sum() for u, v in pairs)))
-
-
-class _Stop(tf.keras.callbacks.Callback):
-  def __init__(self, after):
-    super().__init__()
-    self.left = after
-
-  def on_train_batch_end(self, batch, logs=None):
-    self.left -= 1
-    if not self.left:
-      raise KeyboardInterrupt
 
 
 # The scaling.
@@ -286,7 +276,7 @@ def test_saved_and_loaded(tmp_path, public):
 def test_resumed_with_the_same_map(tmp_path):
   method = _method(seed=None)
   with pytest.raises(KeyboardInterrupt):
-    _fit(method, run_dir=tmp_path, callbacks=[_Stop(3)])
+    _fit(method, run_dir=tmp_path, callbacks=[interrupt.StopAfter(3)])
   again = _fit(_method(seed=None), run_dir=tmp_path, resume=True)
   np.testing.assert_array_equal(again.scaling.factors, method.scaling.factors)
   assert again.run_record["steps"] == 8
@@ -297,7 +287,7 @@ def test_resumed_with_the_same_map(tmp_path):
 
 def test_resume_with_another_budget_is_refused(tmp_path):
   with pytest.raises(KeyboardInterrupt):
-    _fit(_method(), run_dir=tmp_path, callbacks=[_Stop(3)])
+    _fit(_method(), run_dir=tmp_path, callbacks=[interrupt.StopAfter(3)])
   with pytest.raises(privacy.LedgerError, match="noise_multiplier"):
     _fit(_method(dp_epsilon=6.0), run_dir=tmp_path, resume=True)
   with pytest.raises(privacy.LedgerError, match="extra"):

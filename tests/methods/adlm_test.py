@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from tests.methods import interrupt
 from tf_privrob import layers
 from tf_privrob import losses
 from tf_privrob import models
@@ -305,21 +306,10 @@ def test_saved_and_loaded(tmp_path):
     _fit(loaded)
 
 
-class _Stop(tf.keras.callbacks.Callback):
-  def __init__(self, after):
-    super().__init__()
-    self.left = after
-
-  def on_train_batch_end(self, batch, logs=None):
-    self.left -= 1
-    if not self.left:
-      raise KeyboardInterrupt
-
-
 def test_resumed_with_the_same_map_and_draws(tmp_path):
   method = _method(given={}, noise="once", seed=None)
   with pytest.raises(KeyboardInterrupt):
-    _fit(method, run_dir=tmp_path, callbacks=[_Stop(2)])
+    _fit(method, run_dir=tmp_path, callbacks=[interrupt.StopAfter(2)])
   draws = [v.numpy() for v in method._state.variables()]
   kept = (tmp_path / "relevance.npy").read_bytes()
   again = _fit(
@@ -334,7 +324,7 @@ def test_resumed_with_the_same_map_and_draws(tmp_path):
 
 def test_resume_with_another_noise_is_refused(tmp_path):
   with pytest.raises(KeyboardInterrupt):
-    _fit(_method(), run_dir=tmp_path, callbacks=[_Stop(2)])
+    _fit(_method(), run_dir=tmp_path, callbacks=[interrupt.StopAfter(2)])
   with pytest.raises(privacy.LedgerError, match="input_scale"):
     _fit(_method(dp_epsilon_features=9.0), run_dir=tmp_path, resume=True)
 

@@ -79,16 +79,3 @@ def ready(method, count=64):
 
 def weights(network):
   return np.concatenate([w.ravel() for w in network.get_weights()])
-
-
-class Stop(tf.keras.callbacks.Callback):
-  """Ctrl-C after some steps."""
-
-  def __init__(self, steps):
-    super().__init__()
-    self._left = steps
-
-  def on_train_batch_end(self, batch, logs=None):
-    self._left -= 1
-    if not self._left:
-      raise KeyboardInterrupt

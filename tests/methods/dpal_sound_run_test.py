@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.methods import dpal_sound_cases as cases
+from tests.methods import interrupt
 from tf_privrob import certify
 from tf_privrob import layers
 from tf_privrob import mechanisms
@@ -111,7 +112,9 @@ def test_resumed_run_keeps_its_moments(tmp_path, monkeypatch):
   """Without a seed they can only come from the run folder."""
   with pytest.raises(KeyboardInterrupt):
     cases.fit(
-      cases.make(seed=None), run_dir=tmp_path, callbacks=[cases.Stop(2)]
+      cases.make(seed=None),
+      run_dir=tmp_path,
+      callbacks=[interrupt.StopAfter(2)],
     )
   before = np.load(tmp_path / "moments.npy")
 
@@ -152,7 +155,9 @@ def test_resume_with_other_moments_than_counted_is_refused(tmp_path, changes):
 def test_resume_with_other_moments_than_released_is_refused(tmp_path):
   """Moments with little noise must not be stated as moments with much."""
   with pytest.raises(KeyboardInterrupt):
-    cases.fit(cases.make(), run_dir=tmp_path, callbacks=[cases.Stop(1)])
+    cases.fit(
+      cases.make(), run_dir=tmp_path, callbacks=[interrupt.StopAfter(1)]
+    )
   for changes in _OTHERS:
     with pytest.raises(ValueError, match="other settings"):
       cases.fit(cases.make(**changes), run_dir=tmp_path, resume=True)
@@ -170,7 +175,9 @@ def _killed(*_):
 
 def test_resume_with_other_gradients_is_refused(tmp_path):
   with pytest.raises(KeyboardInterrupt):
-    cases.fit(cases.make(), run_dir=tmp_path, callbacks=[cases.Stop(1)])
+    cases.fit(
+      cases.make(), run_dir=tmp_path, callbacks=[interrupt.StopAfter(1)]
+    )
   with pytest.raises(ValueError, match="l2_clip_norm"):
     cases.fit(cases.make(l2_clip_norm=2.0), run_dir=tmp_path, resume=True)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.methods import interrupt
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
@@ -40,7 +41,7 @@ def _arrays():
 def _fit(run_dir, resume=False, stop_after=None, **changes):
   network = models.mlp((6,), 3, hidden=(5,))
   method = methods.DPSGD(network, dataclasses.replace(_CONFIG, **changes))
-  callbacks = [_Stop(stop_after)] if stop_after else []
+  callbacks = [interrupt.StopAfter(stop_after)] if stop_after else []
   x, y = _arrays()
   method.fit(
     x,
@@ -52,19 +53,6 @@ def _fit(run_dir, resume=False, stop_after=None, **changes):
     verbose=0,
   )
   return method
-
-
-class _Stop(tf.keras.callbacks.Callback):
-  """Ctrl-C after some steps."""
-
-  def __init__(self, steps):
-    super().__init__()
-    self._left = steps
-
-  def on_train_batch_end(self, batch, logs=None):
-    self._left -= 1
-    if not self._left:
-      raise KeyboardInterrupt
 
 
 def _ledger(run_dir):
@@ -126,7 +114,7 @@ def test_noise_seeds_of_sessions_never_meet(tmp_path):
         y,
         run_dir=tmp_path,
         resume=resume,
-        callbacks=[_Keys(found), _Stop(2)],
+        callbacks=[_Keys(found), interrupt.StopAfter(2)],
         verbose=0,
       )
   assert len(set(found)) == len(found) == 3
