@@ -1,7 +1,7 @@
 """The table and the page of `experiments.dpal`.
 
-Every budget and every radius is shown as claimed and as proven, side by side,
-and the paper's own numbers beside ours.
+Every budget is shown as claimed, proven and audited, every radius as claimed,
+proven and attacked, side by side, and the paper's own numbers beside ours.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ def budget(figures: Mapping[str, float] | None, absent: str) -> str:
   return f"({dp_epsilon}, {formats.dp_delta(figures['dp_delta'])})"
 
 
+def _audited(dp_epsilon: float | None) -> str:
+  """The lower bound of an audit of the model, or that there was none."""
+  if dp_epsilon is None:
+    return "not run"
+  return f">= {formats.dp_epsilon_lower(dp_epsilon)}"
+
+
 def tables(results: Mapping[str, Any], family: str) -> list[Table]:
   """Title, head and rows of each table; empty ones are left out."""
   made = [
@@ -64,14 +71,15 @@ def _accuracy_table(results) -> Table:
         dpal_cells.METHODS[result["method"]],
         budget(trained.get("claimed"), "-"),
         budget(trained.get("proven"), _NONE),
+        _audited(trained.get("audited")),
         f"{result['attack_eps']:g}",
         percent(result["clean_accuracy"]),
         *map(percent, points),
         percent(sum(points) / len(points)),
       ]
     )
-  head = ["method", "claimed budget", "proven budget", "l_inf size", "clean"]
-  head += [*dpal_cells.ATTACKS.values(), "mean"]
+  head = ["method", "claimed budget", "proven budget", "audited", "l_inf size"]
+  head += ["clean", *dpal_cells.ATTACKS.values(), "mean"]
   return "Accuracy in %, under white-box attacks", head, rows
 
 

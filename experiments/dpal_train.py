@@ -79,6 +79,7 @@ def run_cell(cell, scale, dataset, folder) -> dict:
   return {
     "claimed": statement["claimed"],
     "proven": statement["proven"],
+    "audited": statement["audited"],
     "caveats": statement["caveats"],
     "clean": {
       "accuracy": correct / dataset.num_test,

@@ -295,6 +295,7 @@ def test_the_table_shows_claimed_beside_proven(written):
     assert row["proven budget"] == (
       "none known" if claimed_only else "(2, 1e-5)"
     )
+    assert row["audited"] == "not run"
     assert row["clean"] == "87.50"
     assert row["mean"] == {"0.1": "50.00", "0.2": "47.50"}[row["l_inf size"]]
   radii = _rows(text, "Right and robust")
