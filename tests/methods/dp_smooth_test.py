@@ -138,8 +138,11 @@ def test_noise_of_the_copies_has_the_stated_scale(factor, accepted):
   from scipy import stats
 
   network = tf.keras.Sequential(
-    [tf.keras.layers.Input(SHAPE), tf.keras.layers.Flatten()]
-    + [tf.keras.layers.Dense(CLASSES)]
+    [
+      tf.keras.layers.Input(SHAPE),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(CLASSES),
+    ]
   )
   config = dataclasses.replace(
     BASE, augmentation_multiplicity=200, training_stddev=0.7 * factor

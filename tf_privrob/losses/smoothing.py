@@ -82,7 +82,7 @@ def macer(
 
 
 def soft_vote(logits: tf.Tensor) -> tf.Tensor:
-  """log mean_k softmax(z_k): logits of the soft smoothed classifier, [B, C].
+  """Logits [B, C] of the soft smoothed classifier: log mean_k softmax(z_k).
 
   Their softmax is the mean of the copies' softmax, so that cross-entropy on
   them is SmoothAdv's objective (Salman et al. 2019, Eq. 6).
