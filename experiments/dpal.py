@@ -20,6 +20,8 @@ from experiments import command
 from experiments import dpal_cells
 from experiments import dpal_page
 from experiments import dpal_plots
+from experiments import grid
+from experiments import grid_plots
 
 _DATASET = flags.DEFINE_string("dataset", "mnist_5k", "Name of a data set.")
 _SCALE = flags.DEFINE_string("scale", "smoke", "smoke, small or full.")
@@ -32,10 +34,8 @@ _CELLS = flags.DEFINE_string(
   "cells", "", "Run only cells whose names contain this, and their trainings."
 )
 
-_RECORD = "experiment.json"
 
-
-class Experiment:
+class Experiment(grid.Experiment):
   """The cells of one scale and data set, in one folder.
 
   Args:
@@ -54,65 +54,26 @@ class Experiment:
     scale: dpal_cells.Scale | None = None,
     command_line: str = "",
   ):
-    from tf_privrob import run_folder
-
-    self.folder = run_folder.RunFolder(out_dir)
     self.dataset = dataset
     self.family = dpal_cells.FAMILIES[dataset.name]
     self.scale = scale or dpal_cells.SCALES[scale_name, self.family]
-    self.cells = dpal_cells.cells(self.scale)
-    self.record = run_folder.to_jsonable(
+    super().__init__(
+      out_dir,
+      dpal_cells.cells(self.scale),
       {
         "scale": scale_name,
         "dataset": dataset.name,
         "data": f"{dataset.num_train:,} training images. {dataset.split}",
         "settings": dataclasses.asdict(self.scale),
-        "num_cells": len(self.cells),
         "command": command_line,
-      }
+      },
+      fixed=("scale", "dataset", "data", "settings"),
     )
     self._model = (None, None)  # the last model that was loaded
 
-  def open(self, resume: bool) -> None:
-    """Refuses a folder of other settings, or one that is not to be resumed."""
-    before = self.folder.read_json(_RECORD)
-    if before is not None and not resume:
-      raise ValueError(
-        f"Expected a fresh out_dir, found {_RECORD} of an earlier run in"
-        f" {self.folder.path}. Go on with --resume, or choose another folder."
-      )
-    for key in ("scale", "dataset", "data", "settings"):
-      if before is not None and before.get(key) != self.record[key]:
-        raise ValueError(
-          f"Expected the same {key} as in {self.folder.file(_RECORD)}, whose"
-          " run would be resumed. Choose another out_dir."
-        )
-    self.folder.write_json(_RECORD, self.record)
-
-  def results(self) -> dict[str, dict]:
-    """What is done, by cell name and in the order of the cells."""
-    found = {}
-    for cell in self.cells:
-      result = self.folder.read_json(f"{cell.name}.json")
-      if result is not None:
-        found[cell.name] = result
-    return found
-
-  def run(self, wanted: list[dpal_cells.Cell]) -> None:
-    """Runs what is not done; each result is written when its cell ends."""
-    from tf_privrob import progress
-
-    done = [cell for cell in wanted if self._has(cell)]
-    line = progress.Progress(len(wanted), "cells", len(done), interval=0)
-    for cell in wanted:
-      if self._has(cell):
-        continue
-      print(f"cell {cell.name}", file=sys.stderr, flush=True)
-      result = {**dataclasses.asdict(cell), "model": cell.model}
-      result.update(self.measure(cell))
-      self.folder.write_json(f"{cell.name}.json", result)
-      self._write_results()
-      line.update(note=f"{cell.name}, {result['seconds']:.0f} s")
+  def payload(self) -> dict:
+    """Adds what the paper says."""
+    return {**super().payload(), "paper": dpal_cells.PAPER[self.family]}
 
   def measure(self, cell: dpal_cells.Cell) -> dict:
     """The work of one cell."""
@@ -140,40 +101,27 @@ class Experiment:
 
   def write(self) -> None:
     """results.json, table.md, the figures and index.html."""
-    results = self._write_results()
+    results = self.write_results()
     self.folder.write_text(
       "table.md", dpal_page.markdown(self.record, results, self.family)
     )
     pictures = {}
     for size in dpal_cells.SIZES:
-      figure = dpal_plots.draw(dpal_plots.accuracy_figure, results, size)
+      figure = grid_plots.draw(dpal_plots.accuracy_figure, results, size)
       self._picture(pictures, size, f"accuracy_linf_{size:g}.svg", figure)
-    figure = dpal_plots.draw(dpal_plots.radii_figure, results, self.family)
+    figure = grid_plots.draw(dpal_plots.radii_figure, results, self.family)
     self._picture(pictures, "radii", "radii.svg", figure)
-    figure = dpal_plots.draw(dpal_plots.fallen_figure, results)
+    figure = grid_plots.draw(dpal_plots.fallen_figure, results)
     self._picture(pictures, "fallen", "fallen.svg", figure)
     self.folder.write_text(
       "index.html",
       dpal_page.html(self.record, results, self.family, pictures),
     )
 
-  def _has(self, cell: dpal_cells.Cell) -> bool:
-    return self.folder.has(f"{cell.name}.json")
-
-  def _write_results(self) -> dict[str, dict]:
-    results = self.results()
-    payload = {
-      "experiment": self.record,
-      "paper": dpal_cells.PAPER[self.family],
-      "cells": results,
-    }
-    self.folder.write_json("results.json", payload)
-    return results
-
   def _picture(self, pictures, key, name, figure) -> None:
     if figure is None:
       return
-    dpal_plots.save(figure, self.folder.file(name))
+    grid_plots.save(figure, self.folder.file(name))
     pictures[key] = self.folder.file(name).read_text(encoding="utf-8")
 
 
@@ -187,7 +135,7 @@ def main() -> None:
     raise ValueError("Expected --out_dir, the folder for results and figures.")
   family = dpal_cells.FAMILIES[_DATASET.value]
   every = dpal_cells.cells(dpal_cells.SCALES[_SCALE.value, family])
-  wanted = dpal_cells.select(every, _CELLS.value)
+  wanted = grid.select(every, _CELLS.value)
 
   import tensorflow as tf
 

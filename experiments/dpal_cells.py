@@ -7,9 +7,7 @@ total budget, its accuracy under attacks of one size, or its radii.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 
 # Data sets and whose settings they take: networks, budgets and grids.
@@ -242,21 +240,6 @@ def cells(scale: Scale) -> list[Cell]:
       if parts != ["train"]:
         found += [Cell(method, total, part) for part in parts]
   return found
-
-
-def select(every: Sequence[Cell], text: str) -> list[Cell]:
-  """Cells whose names contain the text, and the trainings they need."""
-  wanted = {cell for cell in every if text in cell.name}
-  if not wanted:
-    names = [cell.name for cell in every]
-    near = difflib.get_close_matches(text, names, n=1, cutoff=0.4)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ValueError(
-      f"Expected --cells to be a part of a cell's name, received {text!r}."
-      f"{hint} There are: {', '.join(names)}."
-    )
-  wanted |= {cell.training for cell in wanted}
-  return [cell for cell in every if cell in wanted]
 
 
 def dpal_budgets(family: str, total: float) -> tuple[float, float]:

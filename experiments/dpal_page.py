@@ -6,46 +6,22 @@ proven and attacked, side by side, and the paper's own numbers beside ours.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 
 from experiments import dpal_cells
 from experiments import dpal_measure
 from experiments import dpal_plots
+from experiments import grid_page
 from tf_privrob.report import formats
-from tf_privrob.report import markup
-from tf_privrob.report import style
 
 _FIGURES = {
   "mnist": {0.1: "Figure 4", 0.2: "Figures 2, 5", "radii": "Figures 3, 8"},
   "cifar10": {0.1: "Figure 6", 0.2: "Figure 7", "radii": "Figure 9"},
 }
-_NONE = "none known"
-Table = tuple[str, list[str], list[list[str]]]
-
-
-def percent(value: float | None) -> str:
-  """An accuracy in points, as the paper gives them."""
-  return "not run" if value is None else f"{100 * value:.2f}"
-
-
-def budget(figures: Mapping[str, float] | None, absent: str) -> str:
-  """(dp_epsilon, dp_delta), rounded up; or that there is none."""
-  if not figures:
-    return absent
-  dp_epsilon = formats.dp_epsilon(figures["dp_epsilon"])
-  if not figures["dp_delta"]:
-    return dp_epsilon
-  return f"({dp_epsilon}, {formats.dp_delta(figures['dp_delta'])})"
-
-
-def _audited(dp_epsilon: float | None) -> str:
-  """The lower bound of an audit of the model, or that there was none."""
-  if dp_epsilon is None:
-    return "not run"
-  return f">= {formats.dp_epsilon_lower(dp_epsilon)}"
+percent, budget = grid_page.percent, grid_page.budget
+_NONE = grid_page.NONE_KNOWN
+Table = grid_page.Table
 
 
 def tables(results: Mapping[str, Any], family: str) -> list[Table]:
@@ -56,7 +32,7 @@ def tables(results: Mapping[str, Any], family: str) -> list[Table]:
     _fallen_table(results),
     _paper_table(results, family),
   ]
-  return [table for table in made if table[2]]
+  return [table for table in made if table.rows]
 
 
 def _accuracy_table(results) -> Table:
@@ -71,7 +47,7 @@ def _accuracy_table(results) -> Table:
         dpal_cells.METHODS[result["method"]],
         budget(trained.get("claimed"), "-"),
         budget(trained.get("proven"), _NONE),
-        _audited(trained.get("audited")),
+        grid_page.audited(trained.get("audited")),
         f"{result['attack_eps']:g}",
         percent(result["clean_accuracy"]),
         *map(percent, points),
@@ -80,7 +56,7 @@ def _accuracy_table(results) -> Table:
     )
   head = ["method", "claimed budget", "proven budget", "audited", "l_inf size"]
   head += ["clean", *dpal_cells.ATTACKS.values(), "mean"]
-  return "Accuracy in %, under white-box attacks", head, rows
+  return Table("Accuracy in %, under white-box attacks", head, rows)
 
 
 def _radii_table(results, family: str) -> Table:
@@ -105,7 +81,9 @@ def _radii_table(results, family: str) -> Table:
   head = ["l_inf size", "claimed in the paper's text"]
   head += [f"claimed, {label}" for label in names.values()]
   head += ["DPAL under EOT-PGD", "proven, DPAL", "proven, SoundDPAL"]
-  return "Right and robust at a size, in % of the test images", head, rows
+  return Table(
+    "Right and robust at a size, in % of the test images", head, rows
+  )
 
 
 def _fallen_table(results) -> Table:
@@ -124,7 +102,7 @@ def _fallen_table(results) -> Table:
   head += [f"claimed, {name}" for name in dpal_measure.COMPOSITIONS.values()]
   head += ["% of all standing", "% proven"]
   title = "Images claimed to be robust that an EOT-PGD attack took"
-  return title, head, rows
+  return Table(title, head, rows)
 
 
 def _proven_at(result, size: float) -> str:
@@ -171,7 +149,7 @@ def _paper_table(results, family: str) -> Table:
           percent(point and point["accuracy"]),
         ]
       )
-  return "Beside the paper's numbers, in %", ["", "paper", "here"], rows
+  return Table("Beside the paper's numbers, in %", ["", "paper", "here"], rows)
 
 
 def _mean(result) -> float:
@@ -218,17 +196,8 @@ def notes(experiment: Mapping[str, Any]) -> list[str]:
 
 def markdown(experiment, results, family: str) -> str:
   """table.md."""
-  lines = [f"# DPAL on {experiment['dataset']}, scale {experiment['scale']}"]
-  for title, head, rows in tables(results, family):
-    lines += ["", f"## {title}", "", _row(head), _row(["---"] * len(head))]
-    lines += [_row(row) for row in rows]
-  lines += ["", "## Notes", ""]
-  lines += [f"- {note}" for note in notes(experiment)]
-  return "\n".join(lines) + "\n"
-
-
-def _row(cells: Sequence[str]) -> str:
-  return f"| {' | '.join(cells)} |"
+  title = f"DPAL on {experiment['dataset']}, scale {experiment['scale']}"
+  return grid_page.markdown(title, tables(results, family), notes(experiment))
 
 
 def html(experiment, results, family: str, pictures: Mapping[Any, str]) -> str:
@@ -240,59 +209,17 @@ def html(experiment, results, family: str, pictures: Mapping[Any, str]) -> str:
     family: of the data set.
     pictures: SVG text by attack size, "radii" or "fallen".
   """
-  tag = markup.tag
-  title = f"DPAL on {experiment['dataset']}"
-  figures = [
-    markup.section(
-      f"figure-{key}",
-      caption,
-      tag("div", _image(svg, caption), css="scroll"),
-    )
-    for key, svg, caption in (
-      (key, pictures[key], _caption(key, family, experiment))
-      for key in pictures
-    )
-  ]
-  found = [
-    markup.section(f"table-{number}", name, markup.table(head, rows))
-    for number, (name, head, rows) in enumerate(tables(results, family))
-  ]
-  done, total = len(results), experiment["num_cells"]
-  body = [
-    tag(
-      "header",
-      tag("p", f"scale {experiment['scale']}", css="eyebrow"),
-      tag("h1", title),
-      tag("p", f"{done} of {total} cells. {experiment['data']}", css="lede"),
-    ),
-    tag("main", *figures, *found, _notes(experiment)),
-    tag("footer", tag("p", experiment["command"])),
-  ]
-  extra = "figure img { width: 100%; min-width: 760px; display: block; }"
-  head = markup.join(
+  return grid_page.html(
+    experiment,
+    f"DPAL on {experiment['dataset']}",
+    len(results),
     [
-      markup.Html('<meta charset="utf-8">'),
-      markup.Html('<meta name="viewport" content="width=device-width">'),
-      tag("title", title),
-      tag("style", markup.Html(style.CSS + extra)),
-    ]
+      grid_page.Picture(str(key), _caption(key, family, experiment), svg)
+      for key, svg in pictures.items()
+    ],
+    tables(results, family),
+    notes(experiment),
   )
-  page = tag("html", tag("head", head), tag("body", *body), lang="en")
-  return f"<!doctype html>\n{page}\n"
-
-
-def _notes(experiment) -> markup.Html:
-  items = [markup.tag("li", note) for note in notes(experiment)]
-  return markup.section(
-    "notes", "How to read this", markup.tag("ul", *items, css="caveats")
-  )
-
-
-def _image(svg: str, caption: str) -> markup.Html:
-  data = base64.b64encode(svg.encode()).decode()
-  source = f"data:image/svg+xml;base64,{data}"
-  picture = markup.Html(f'<img src="{source}" alt="{markup.safe(caption)}">')
-  return markup.tag("figure", picture)
 
 
 def _caption(key: Any, family: str, experiment) -> str:

@@ -6,44 +6,29 @@ returns a matplotlib figure, or None where nothing of it was run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from experiments import dpal_cells
 from experiments import dpal_measure
+from experiments import grid_plots
 from tf_privrob.report import formats
 
+_PALETTE = grid_plots.COLORS
 _COLORS = {
-  "dpal": "#cc6a14",
-  "adlm": "#7f50b5",
-  "dp_sgd": "#2a6db8",
-  "sound_dpal": "#168261",
+  "dpal": _PALETTE["orange"],
+  "adlm": _PALETTE["purple"],
+  "dp_sgd": _PALETTE["blue"],
+  "sound_dpal": _PALETTE["green"],
 }
 _MARKERS = {"dpal": "o", "adlm": "s", "dp_sgd": "^", "sound_dpal": "D"}
 _CLAIMS = {
-  "paper": ("#cc6a14", "o"),
-  "harmonic": ("#bd3d66", "s"),
-  "released_v0": ("#80701a", "^"),
-  "released_v1": ("#7f50b5", "v"),
+  "paper": (_PALETTE["orange"], "o"),
+  "harmonic": (_PALETTE["pink"], "s"),
+  "released_v0": (_PALETTE["olive"], "^"),
+  "released_v1": (_PALETTE["purple"], "v"),
 }
-_ATTACKED = "#1d2126"
-_STYLE = {
-  "axes.axisbelow": True,
-  "axes.edgecolor": "#b9b6ad",
-  "axes.grid": True,
-  "axes.labelsize": 10,
-  "axes.spines.right": False,
-  "axes.spines.top": False,
-  "axes.titlesize": 11,
-  "font.size": 10,
-  "grid.color": "#e3e1da",
-  "legend.fontsize": 9.5,
-  "legend.frameon": False,
-  "lines.linewidth": 1.8,
-  "lines.markersize": 5,
-  "svg.hashsalt": "dpal",
-}
+_ATTACKED = _PALETTE["black"]
 Results = Mapping[str, Mapping[str, Any]]
 
 
@@ -68,7 +53,7 @@ def accuracy_figure(results: Results, size: float):
   }
   if not any(rows.values()):
     return None
-  figure, panels = _panels(4, 11.5, 3.7)
+  figure, panels = grid_plots.panels(4, 11.5, 3.7)
   for axes, (attack, label) in zip(panels, dpal_cells.ATTACKS.items()):
     for method, pairs in rows.items():
       found = [_of_attack(result, attack) for _, result in pairs]
@@ -84,7 +69,7 @@ def accuracy_figure(results: Results, size: float):
     axes.set_title(label)
     axes.set_xlabel("total dp_epsilon, claimed or proven")
   panels[0].set_ylabel(f"accuracy under l_inf({size:g})")
-  _legend(figure, panels[0], columns=2)
+  grid_plots.legend(figure, panels[0], columns=2)
   return figure
 
 
@@ -93,7 +78,7 @@ def radii_figure(results: Results, family: str):
   dpal, sound = (radii_of(results, name) for name in dpal_cells.RADII_METHODS)
   if not dpal and not sound:
     return None
-  figure, (linf, l2) = _panels(2, 11.5, 4.9)
+  figure, (linf, l2) = grid_plots.panels(2, 11.5, 4.9)
   if dpal:
     _claims(linf, dpal["claimed"])
     for axes, norm in ((linf, "linf"), (l2, "l2")):
@@ -116,7 +101,7 @@ def radii_figure(results: Results, family: str):
   linf.set_ylabel("share of test images, right and robust")
   l2.set_title("l_2: proven")
   l2.set_xlabel("radius")
-  _legend(figure, linf, columns=2)
+  grid_plots.legend(figure, linf, columns=2)
   return figure
 
 
@@ -126,7 +111,7 @@ def fallen_figure(results: Results):
   if not dpal:
     return None
   curves = dpal["claimed"]["curves"]
-  figure, panels = _panels(len(curves), 11.5, 3.7)
+  figure, panels = grid_plots.panels(len(curves), 11.5, 3.7)
   for axes, (name, points) in zip(panels, curves.items()):
     places = range(len(points))
     claimed = [point["claimed"] / dpal["count"] for point in points]
@@ -157,42 +142,8 @@ def fallen_figure(results: Results):
   most = max(point["claimed"] for row in curves.values() for point in row)
   panels[0].set_ylim(0, max(1.1 * most / dpal["count"], 0.1))
   panels[0].set_ylabel("share of test images")
-  _legend(figure, panels[0], columns=3)
+  grid_plots.legend(figure, panels[0], columns=3)
   return figure
-
-
-def save(figure, path: str | os.PathLike) -> None:
-  """Writes a figure whole; the format follows from the name."""
-  path = os.fspath(path)
-  root, suffix = os.path.splitext(path)
-  draft = f"{root}.draft{suffix}"
-  metadata = {"Date": None} if suffix == ".svg" else {}
-  figure.savefig(draft, facecolor="white", dpi=110, metadata=metadata)
-  os.replace(draft, path)
-
-
-def draw(make, *arguments):
-  """A figure in the style of all of them."""
-  import matplotlib
-
-  with matplotlib.rc_context(_STYLE):
-    return make(*arguments)
-
-
-def _panels(count: int, width: float, height: float):
-  from matplotlib import figure
-
-  made = figure.Figure(figsize=(width, height), layout="constrained")
-  panels = made.subplots(1, count, sharey=True)
-  for axes in panels:
-    axes.set_ylim(-0.02, 1.02)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
-  return made, panels
-
-
-def _legend(figure, axes, columns: int) -> None:
-  handles, labels = axes.get_legend_handles_labels()
-  figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def _line(axes, x, rows, label, color, marker, style="-") -> None:

@@ -200,7 +200,8 @@ def test_graph_is_traced_once_whatever_is_asked():
     return linear(x)
 
   certifier(radii=(0.1, 0.4)).certify(counted, np.repeat(X, 20, axis=0))
-  assert traces == [(1, 6), (200, 6)]  # the check of the logits, the graph
+  # The classes are counted, determinism is checked, then the graph.
+  assert traces == [(1, 6), (2, 6), (2, 6), (200, 6)]
 
 
 @pytest.mark.parametrize("draws", [1_000, 100_000])

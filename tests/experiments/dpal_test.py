@@ -19,6 +19,8 @@ from experiments import dpal_measure
 from experiments import dpal_page
 from experiments import dpal_plots
 from experiments import dpal_train
+from experiments import grid
+from experiments import grid_plots
 from tf_privrob import certify
 from tf_privrob import methods
 from tf_privrob import run_folder
@@ -134,16 +136,16 @@ def test_every_cell_claims_or_spends_its_total(scale, family):
 
 def test_the_filter_brings_the_training_along():
   every = dpal_cells.cells(_TINY)
-  chosen = dpal_cells.select(every, "dpal-2/radii")
+  chosen = grid.select(every, "dpal-2/radii")
   assert [cell.name for cell in chosen] == [
     "dpal-2/train",
     "dpal-2/radii",
     "sound_dpal-2/train",
     "sound_dpal-2/radii",
   ]
-  assert dpal_cells.select(every, "") == every
+  assert grid.select(every, "") == every
   with pytest.raises(ValueError, match="Did you mean 'adlm-2/train'"):
-    dpal_cells.select(every, "adml-2/train")
+    grid.select(every, "adml-2/train")
 
 
 # What is kept.
@@ -254,7 +256,7 @@ def test_other_settings_are_not_mixed_in(tmp_path, digits):
 
 def test_results_have_their_place(tmp_path, digits):
   experiment = _recorded(tmp_path, digits)
-  experiment.run(dpal_cells.select(experiment.cells, "adlm-2/linf-0.2"))
+  experiment.run(grid.select(experiment.cells, "adlm-2/linf-0.2"))
   result = json.loads((tmp_path / "adlm-2" / "linf-0.2.json").read_text())
   assert (result["method"], result["total"]) == ("adlm", 2.0)
   assert (result["part"], result["model"]) == ("linf-0.2", "adlm-2")
@@ -352,7 +354,7 @@ def test_plots_are_written_and_the_page_stands_alone(written):
 
 def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
   results = json.loads((written / "results.json").read_text())["cells"]
-  figure = dpal_plots.draw(dpal_plots.accuracy_figure, results, 0.1)
+  figure = grid_plots.draw(dpal_plots.accuracy_figure, results, 0.1)
   labels = [text.get_text() for text in figure.legends[0].get_texts()]
   assert len(labels) == 4
   for label in labels:
@@ -362,7 +364,7 @@ def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
   line = next(x for x in axes.lines if x.get_label().startswith("DPAL"))
   assert list(line.get_xdata()) == [2.0]
   assert list(line.get_ydata()) == [0.5]
-  radii = dpal_plots.draw(dpal_plots.radii_figure, results, "mnist")
+  radii = grid_plots.draw(dpal_plots.radii_figure, results, "mnist")
   words = [text.get_text() for text in radii.legends[0].get_texts()]
   assert sum("claimed" in word for word in words) == 5
   assert sum(word.startswith("proven") for word in words) == 2
@@ -375,7 +377,7 @@ def test_what_was_not_run_is_left_out(tmp_path, digits):
   experiment.write()
   assert "0 of 14 cells" in (tmp_path / "index.html").read_text()
   assert not list(tmp_path.glob("*.svg"))
-  experiment.run(dpal_cells.select(experiment.cells, "sound_dpal-2/radii"))
+  experiment.run(grid.select(experiment.cells, "sound_dpal-2/radii"))
   experiment.write()
   assert [path.name for path in tmp_path.glob("*.svg")] == ["radii.svg"]
   rows = _rows((tmp_path / "table.md").read_text(), "Right and robust")
@@ -456,7 +458,7 @@ def trained(tmp_path_factory, digits):
       raise KeyboardInterrupt
     count(self, steps, sessions)
 
-  wanted = dpal_cells.select(experiment.cells, "dpal-2/radii")
+  wanted = grid.select(experiment.cells, "dpal-2/radii")
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(methods.DPAL, "count_steps", killed)
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,139 @@
+"""Tables, figures and notes of an experiment as table.md and index.html."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+from tf_privrob.report import formats
+from tf_privrob.report import markup
+from tf_privrob.report import style
+
+NONE_KNOWN = "none known"
+_WIDE = "figure img { width: 100%; min-width: 760px; display: block; }"
+
+
+class Table(NamedTuple):
+  """A table; one without rows is left out."""
+
+  title: str
+  head: list[str]
+  rows: list[list[str]]
+
+
+class Picture(NamedTuple):
+  """A figure as SVG text."""
+
+  key: str
+  caption: str
+  svg: str
+
+
+def percent(value: float | None) -> str:
+  """An accuracy in points, as the papers give them."""
+  return "not run" if value is None else f"{100 * value:.2f}"
+
+
+def budget(figures: Mapping[str, float] | None, absent: str) -> str:
+  """(dp_epsilon, dp_delta), rounded up; or that there is none."""
+  if not figures:
+    return absent
+  dp_epsilon = formats.dp_epsilon(figures["dp_epsilon"])
+  if not figures["dp_delta"]:
+    return dp_epsilon
+  return f"({dp_epsilon}, {formats.dp_delta(figures['dp_delta'])})"
+
+
+def audited(dp_epsilon: float | None) -> str:
+  """The lower bound of an audit of the model, or that there was none."""
+  if dp_epsilon is None:
+    return "not run"
+  return f">= {formats.dp_epsilon_lower(dp_epsilon)}"
+
+
+def markdown(title: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
+  """table.md."""
+  lines = [f"# {title}"]
+  for table in tables:
+    lines += ["", f"## {table.title}", "", _row(table.head)]
+    lines += [_row(["---"] * len(table.head))]
+    lines += [_row(row) for row in table.rows]
+  lines += ["", "## Notes", ""]
+  lines += [f"- {note}" for note in notes]
+  return "\n".join(lines) + "\n"
+
+
+def html(
+  experiment: Mapping[str, Any],
+  title: str,
+  num_done: int,
+  pictures: Sequence[Picture],
+  tables: Sequence[Table],
+  notes: Sequence[str],
+) -> str:
+  """index.html: all figures and tables in one file.
+
+  Args:
+    experiment: the record of what was run.
+    title: of the page.
+    num_done: cells that have a result.
+    pictures: above the tables.
+    tables: without the empty ones.
+    notes: how to read it all, in sentences.
+  """
+  tag = markup.tag
+  figures = [
+    markup.section(
+      f"figure-{picture.key}",
+      picture.caption,
+      tag("div", _image(picture), css="scroll"),
+    )
+    for picture in pictures
+  ]
+  found = [
+    markup.section(
+      f"table-{number}", table.title, markup.table(table.head, table.rows)
+    )
+    for number, table in enumerate(tables)
+  ]
+  items = [tag("li", note) for note in notes]
+  reading = markup.section(
+    "notes", "How to read this", tag("ul", *items, css="caveats")
+  )
+  count = f"{num_done} of {experiment['num_cells']} cells."
+  body = [
+    tag(
+      "header",
+      tag("p", f"scale {experiment['scale']}", css="eyebrow"),
+      tag("h1", title),
+      tag("p", f"{count} {experiment['data']}", css="lede"),
+    ),
+    tag("main", *figures, *found, reading),
+    tag("footer", tag("p", experiment["command"])),
+  ]
+  head = markup.join(
+    [
+      markup.Html('<meta charset="utf-8">'),
+      markup.Html('<meta name="viewport" content="width=device-width">'),
+      tag("title", title),
+      tag("style", markup.Html(style.CSS + _WIDE)),
+    ]
+  )
+  page = tag("html", tag("head", head), tag("body", *body), lang="en")
+  return f"<!doctype html>\n{page}\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+  return f"| {' | '.join(cells)} |"
+
+
+def _image(picture: Picture) -> markup.Html:
+  data = base64.b64encode(picture.svg.encode()).decode()
+  source = f"data:image/svg+xml;base64,{data}"
+  caption = markup.safe(picture.caption)
+  return markup.tag(
+    "figure", markup.Html(f'<img src="{source}" alt="{caption}">')
+  )

@@ -1,0 +1,229 @@
+"""Trains, certifies and attacks the models of `experiments.smoothing`."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+
+from experiments import smoothing_cells
+from experiments import training
+
+RUN = "run"  # the run folder inside a model's folder
+_STEP = 0.05  # of the certified curve
+_INSIDE = 0.999  # attacks stay off the rim, where rounding decides
+_BATCH = 50
+_NO_BOX = (-100.0, 100.0)  # a radius holds outside the value range, too
+
+
+def load_dataset(name: str, data_dir: str | None, holdout: int = 0):
+  """The data; with `holdout`, the last training images stand in for the test.
+
+  Settings are chosen on those, so that the test images decide nothing.
+  """
+  from tf_privrob import data
+  from tf_privrob import validate
+
+  validate.one_of(smoothing_cells.DATASETS, dataset=name)
+  dataset = data.load(name, data_dir)
+  if not holdout:
+    return dataset
+  return dataclasses.replace(
+    dataset,
+    x_train=dataset.x_train[:-holdout],
+    y_train=dataset.y_train[:-holdout],
+    x_test=dataset.x_train[-holdout:],
+    y_test=dataset.y_train[-holdout:],
+    split=f"{dataset.split} The last {holdout:,} training images serve as test"
+    " images here.",
+  )
+
+
+def chosen_rows(dataset, count: int) -> np.ndarray:
+  """Every k-th test image: every 20th of 10,000 for 500."""
+  stride = max(1, dataset.num_test // count)
+  return np.arange(0, dataset.num_test, stride)[:count]
+
+
+def train_cell(cell, scale, dataset, folder) -> dict:
+  """Trains, or goes on with a training that was killed; the result."""
+  from tf_privrob import binomial
+  from tf_privrob import methods
+  from tf_privrob import models
+  from tf_privrob import run_folder
+
+  started = time.monotonic()
+  run = run_folder.RunFolder(folder.file(RUN))
+  # Without this cell's result the file may be half of one.
+  run.file("model.keras").unlink(missing_ok=True)
+  recipe = scale.recipes[cell.recipe]
+  config = smoothing_cells.settings(cell, scale, dataset.num_train)
+  network = models.by_name(
+    recipe.network, dataset.input_shape, dataset.num_classes, config.seed
+  )
+  model = methods.build(recipe.method, network, config)
+  training.fit(recipe.method, model, dataset, recipe.network, run, True, {})
+  predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
+  correct = int((predictions == dataset.y_test).sum())
+  statement = model.privacy_statement()
+  return {
+    "label": recipe.label,
+    "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
+    "proven": statement.proven and dataclasses.asdict(statement.proven),
+    "audited": statement.audited,
+    "noise_multiplier": model.run_record.get("noise_multiplier"),
+    "clean_accuracy": correct / dataset.num_test,
+    "interval": binomial.interval(correct, dataset.num_test),
+    "steps": model.run_record["steps"],
+    "sessions": model.run_record["sessions"],
+    "config": {**dataclasses.asdict(config), "seed": None},
+    "seconds": round(time.monotonic() - started, 2),
+  }
+
+
+def load_model(folder):
+  """The trained model of a folder."""
+  import tensorflow as tf
+
+  from tf_privrob import methods  # noqa: F401  (Keras must know what it loads)
+
+  path = folder.file(f"{RUN}/model.keras")
+  return tf.keras.models.load_model(path, compile=False)
+
+
+def certificates(cell, scale, dataset, model, folder) -> list:
+  """Certificates of a "certify" cell, from its file as far as they are there.
+
+  Every row is proven, in l_2, at confidence 99.9 %.
+  """
+  from tf_privrob import certify
+
+  if scale.recipes[cell.recipe].certificate == "own":
+    certifier = model.certifier(num_estimation=cell.draws)
+  else:
+    certifier = certify.RandomizedSmoothing(
+      cell.stddev, num_estimation=cell.draws
+    )
+  rows = chosen_rows(dataset, scale.num_images)
+  return certify.run(
+    certifier,
+    model,
+    dataset.x_test[rows],
+    dataset.y_test[rows],
+    csv_path=folder.file(f"{cell.part}.csv"),
+  )
+
+
+def certify_cell(cell, scale, dataset, model, folder) -> dict:
+  """The certified curve and the average certified radius."""
+  from tf_privrob import certify
+
+  started = time.monotonic()
+  found = certificates(cell, scale, dataset, model, folder)
+  largest = max(row.radius for row in found)
+  published = smoothing_cells.PUBLISHED.get(dataset.name, {})
+  marks = published.get("accuracy", {}).get(cell.stddev, {})
+  radii = np.arange(0, largest + _STEP, _STEP).round(2)
+  radii = sorted({*radii.tolist(), *marks})
+  return {
+    "stddev": cell.stddev,
+    "draws": cell.draws,
+    "count": len(found),
+    "abstained": sum(row.abstained for row in found),
+    "confidence": found[0].confidence,
+    "certificate": found[0].method,
+    "mean_radius": certify.mean_certified_radius(found),
+    "curve": certify.certified_accuracy(found, radii),
+    "num_draws": sum(row.num_draws for row in found),
+    "certify_seconds": round(sum(row.seconds for row in found), 2),
+    "seconds": round(time.monotonic() - started, 2),
+  }
+
+
+def attack_cell(cell, scale, dataset, model, folder) -> dict:
+  """EOT-PGD inside each image's own proven radius: how many classes change.
+
+  A proof that holds lets no class change, but for the failure probability of
+  each certificate. The verdict is the majority of fresh draws.
+  """
+  started = time.monotonic()
+  wanted = dataclasses.replace(
+    cell, part=f"certify-{cell.stddev:g}-{max(scale.draws)}"
+  )
+  found = certificates(wanted, scale, dataset, model, folder)
+  found = [row for row in found if row.correct and row.radius > 0]
+  found = found[: scale.num_attacked]
+  rows = chosen_rows(dataset, scale.num_images)
+  x = dataset.x_test[rows[[row.index for row in found]]]
+  own = scale.recipes[cell.recipe].certificate == "own"
+  fallen = attack_inside(
+    model.noisy_logits if own else smoothed(model, cell.stddev),
+    x,
+    np.array([row.prediction for row in found]),
+    np.array([row.radius for row in found]),
+    scale,
+  )
+  return {
+    "stddev": cell.stddev,
+    "draws": max(scale.draws),
+    "attacked": len(found),
+    "fallen": int(fallen.sum()),
+    "expected_at_most": len(found) * (1 - found[0].confidence) if found else 0,
+    "attack_steps": scale.attack_steps,
+    "eot_draws": scale.eot_draws,
+    "verdict_draws": scale.verdict_draws,
+    "seconds": round(time.monotonic() - started, 2),
+  }
+
+
+def smoothed(model, stddev: float):
+  """One noisy pass, as a function of (x, seed)."""
+  import tensorflow as tf
+
+  def noisy_logits(x, seed):
+    noise = tf.random.stateless_normal(tf.shape(x), seed)
+    return model(x + stddev * noise, training=False)
+
+  return noisy_logits
+
+
+def attack_inside(
+  noisy_logits, x, labels, radii, scale, norm: str = "l2"
+) -> np.ndarray:
+  """Whether the majority class of each image leaves its label.
+
+  Args:
+    noisy_logits: function of (x, seed): one draw.
+    x: images.
+    labels: the classes whose radii they are.
+    radii: an attack stays inside the image's own one.
+    scale: steps and draws.
+    norm: of the radii.
+  """
+  import tensorflow as tf
+
+  from tf_privrob import attacks
+  from tf_privrob.attacks import verdict
+
+  if not len(x):
+    return np.zeros(0, bool)
+  attack = attacks.PGD(0.0, norm, _NO_BOX, steps=scale.attack_steps)
+  target = attacks.eot(noisy_logits, scale.eot_draws)
+  craft = tf.function(
+    lambda x, y, seed, sizes: attack(target, x, y, seed, sizes)
+  )
+  judge = verdict.judge(noisy_logits, scale.verdict_draws)
+  stays = []
+  for start in range(0, len(x), _BATCH):
+    part = slice(start, start + _BATCH)
+    sizes = _INSIDE * radii[part].reshape(-1, *[1] * (x.ndim - 1))
+    seed = tf.constant([0, start])
+    moved = craft(
+      tf.constant(x[part]),
+      tf.constant(labels[part], tf.int32),
+      seed,
+      tf.constant(sizes, tf.float32),
+    )
+    stays.append(judge(moved, labels[part], seed + [1, 0]))
+  return ~np.concatenate(stays)
