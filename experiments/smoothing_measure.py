@@ -208,7 +208,10 @@ def attack_inside(
 
   if not len(x):
     return np.zeros(0, bool)
-  attack = attacks.PGD(0.0, norm, _NO_BOX, steps=scale.attack_steps)
+  # The margin of log-probabilities does not fade where the model is sure.
+  attack = attacks.PGD(
+    0.0, norm, _NO_BOX, loss="margin", steps=scale.attack_steps
+  )
   target = attacks.eot(noisy_logits, scale.eot_draws)
   craft = tf.function(
     lambda x, y, seed, sizes: attack(target, x, y, seed, sizes)
@@ -218,12 +221,11 @@ def attack_inside(
   for start in range(0, len(x), _BATCH):
     part = slice(start, start + _BATCH)
     sizes = _INSIDE * radii[part].reshape(-1, *[1] * (x.ndim - 1))
-    seed = tf.constant([0, start])
     moved = craft(
       tf.constant(x[part]),
       tf.constant(labels[part], tf.int32),
-      seed,
+      tf.constant([0, start]),
       tf.constant(sizes, tf.float32),
     )
-    stays.append(judge(moved, labels[part], seed + [1, 0]))
+    stays.append(judge(moved, labels[part], tf.constant([1, start])))
   return ~np.concatenate(stays)

@@ -12,17 +12,10 @@ def _recipes(preset: str, **changes) -> dict[str, Recipe]:
   """The flagship and its rivals: one length, batch and network for all."""
   return {
     "dp_smooth": Recipe("DPSmooth", "dp_smooth", preset, changes),
-    "dp_sgd": Recipe(
-      "DP-SGD",
-      "dp_smooth",
-      preset,
-      {**changes, "training_stddev": 0.0, "augmentation_multiplicity": 1},
-      stddev_field=None,
-    ),
+    "dp_sgd": Recipe("DP-SGD", "dp_sgd", preset, changes, stddev_field=None),
   }
 
 
-_FLAGSHIP = Recipe("DPSmooth", "dp_smooth", "mnist")
 SCALES = {
   "smoke": Scale(
     dp_epsilons=(3.0,),

@@ -71,6 +71,27 @@ class DPSmoothConfig(method_config.DPSGDConfig):
         " 'noise': the copies have noise in any case, set training_stddev."
       )
 
+  @classmethod
+  def presets(cls) -> dict[str, DPSmoothConfig]:
+    """Settings by name; `docs/results.md` has what they reach."""
+    common = {"dp_delta": 1e-6, "l2_clip_norm": 0.5, "learning_rate": 8.0}
+    return {
+      "mnist": cls(
+        batch_size=2048,
+        epochs=10,
+        ema_decay=0.95,
+        augmentation_multiplicity=4,
+        **common,
+      ),
+      "mnist_5k": cls(
+        batch_size=512,
+        epochs=20,
+        ema_decay=0.95,
+        augmentation_multiplicity=4,
+        **common,
+      ),
+    }
+
   @property
   def copies_stddev(self) -> float:
     """Of the noise of the copies."""
