@@ -4,10 +4,12 @@ from tf_privrob.layers.autoencoder import FunctionalMechanismAutoencoder
 from tf_privrob.layers.batch_statistics import BatchStandardization
 from tf_privrob.layers.bounded import BoundedActivation
 from tf_privrob.layers.noise import LaplaceNoise
+from tf_privrob.layers.scattering import Scattering
 
 __all__ = [
   "BatchStandardization",
   "BoundedActivation",
   "FunctionalMechanismAutoencoder",
   "LaplaceNoise",
+  "Scattering",
 ]
