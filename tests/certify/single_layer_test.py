@@ -49,7 +49,7 @@ def certifier(**changes):
 
 def hidden(**changes):
   norm = changes.get("norm", "linf")
-  stretch = linear_norms.dense_norms(FIRST).to_l1(norm)
+  stretch = linear_norms.dense_norms(FIRST).bound(norm, "l1")
   values = {"position": "hidden", "operator_norm": stretch, "scale": 1.5}
   return certifier(**{**values, **changes})
 
@@ -277,7 +277,7 @@ def test_settings_are_json():
   settings = json.loads(json.dumps(hidden().settings()))
   assert settings["certifier"] == "SingleLayerCertificate"
   assert settings["operator_norm"] == pytest.approx(
-    linear_norms.dense_norms(FIRST).linf
+    linear_norms.dense_norms(FIRST).bound("linf", "l1")
   )
   assert "batch_size" not in settings
 
@@ -331,7 +331,7 @@ def failure_rate(row, true_radius, dual, count=COUNT, seed=4, **changes):
 )
 def test_failure_rate_behind_a_layer(norm, true_radius):
   """One row, one noise: the bound is attained, so nothing is to spare."""
-  dual = linear_norms.dense_norms(ROW).to_l1(norm)
+  dual = linear_norms.dense_norms(ROW).bound(norm, "l1")
   rate = failure_rate(
     ROW,
     true_radius / dual,
