@@ -15,6 +15,7 @@ from tf_privrob.certify.accuracy import mean_certified_radius
 from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
 from tf_privrob.certify.certifier import Certifier
+from tf_privrob.certify.keras_norms import is_activation
 from tf_privrob.certify.keras_norms import layer_norms
 from tf_privrob.certify.keras_norms import prefix_norms
 from tf_privrob.certify.keras_norms import whitened_norm
@@ -50,6 +51,7 @@ __all__ = [
   "conv2d_norms",
   "dense_norms",
   "input_sensitivity",
+  "is_activation",
   "layer_norms",
   "mean_certified_radius",
   "paper_hidden_sensitivity",
