@@ -239,6 +239,7 @@ def random_search(function, shape, seed=0, count=400):
     lambda: _keras.Reshape((3, 20)),
     lambda: _keras.Dropout(0.5),
     lambda: _keras.ReLU(),
+    lambda: _keras.ReLU(max_value=0.5, negative_slope=1.5),
     lambda: _keras.LeakyReLU(0.3),
     lambda: _keras.LeakyReLU(1.7),
     lambda: _keras.ELU(1.0),
@@ -296,6 +297,13 @@ def test_a_norm_too_small_is_caught_by_the_search():
   assert attained["l1", "l1"] > 0.9 * found.bound("l1", "l1")
 
 
+class Doubling(_keras.Flatten):
+  """A subclass may do anything."""
+
+  def call(self, inputs):
+    return 2 * super().call(inputs)
+
+
 @pytest.mark.parametrize(
   ("chain", "message"),
   [
@@ -310,6 +318,9 @@ def test_a_norm_too_small_is_caught_by_the_search():
       "'gelu'.*noise_position='before_activation'",
     ),
     (lambda: [_keras.Conv2DTranspose(2, 3)], "Conv2DTranspose"),
+    (lambda: [_keras.ReLU(threshold=0.5)], "threshold=0.*it jumps there"),
+    (lambda: [_keras.ThresholdedReLU(0.5)], "ThresholdedReLU.*unknown"),
+    (lambda: [Doubling()], "Doubling.*sensitivity is unknown"),
     (lambda: [_keras.DepthwiseConv2D(3)], "DepthwiseConv2D"),
     (lambda: [_keras.Dense(3)], "Put a Flatten layer before it"),
   ],
