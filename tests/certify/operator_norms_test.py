@@ -109,6 +109,25 @@ def test_inputs_too_large_for_a_gram_matrix_take_the_patch_bound(monkeypatch):
   )
 
 
+def test_quick_norms_are_larger_and_otherwise_the_same():
+  kernel = random_kernel([3, 3, 1, 2])
+  found = linear_norms.conv2d_map(kernel, (9, 9, 1))
+  exact, quick = found.norms(), found.norms(quick=True)
+  assert exact.bound("l2", "l2") < quick.bound("l2", "l2")
+  assert exact.bound("l1", "l2") == quick.bound("l1", "l2")
+  assert quick.bound("l2", "l2") <= 3 * exact.bound("l2", "l2")
+
+
+def test_large_inputs_are_bounded_by_fewer_squarings(monkeypatch):
+  """As for CIFAR-10: above the eigenvalue, and within 1%."""
+  a = random_kernel([60, 50])
+  gram, exact = a.T @ a, np.linalg.norm(a, 2) ** 2
+  monkeypatch.setattr(linear_norms, "_LARGE", 40)
+  found = linear_norms.gram_iteration(gram)
+  assert exact <= found <= 1.02 * exact
+  assert 1 <= linear_norms.gram_iteration(np.eye(300)) < 1.03
+
+
 @pytest.mark.parametrize("size", [1, 2, 40])
 @pytest.mark.parametrize("rank", [1, 3, 40])
 def test_gram_iteration_is_above_the_eigenvalue_and_near(size, rank):

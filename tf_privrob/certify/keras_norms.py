@@ -104,6 +104,7 @@ def prefix_norms(
   input_shape: Sequence[int],
   last_activation: bool = True,
   stddev: np.ndarray | None = None,
+  quick: bool = False,
 ) -> operator_norms.OperatorNorms:
   """Norms of a chain of layers at inference, with their present weights.
 
@@ -114,6 +115,7 @@ def prefix_norms(
       of its own, for noise before it.
     stddev: of the noise behind the chain, one value an output; the norms are
       then those of D^-1 f, D = diag(stddev).
+    quick: see `LinearMap.norms`.
 
   Raises:
     ValueError: a layer's sensitivity is not known.
@@ -129,7 +131,7 @@ def prefix_norms(
       found = linear_map(layer, shape)
       if number == whitened_at:
         found = found.whitened(np.reshape(stddev, found.output_shape))
-      total = total.then(found.norms())
+      total = total.then(found.norms(quick))
       if last_activation or number < len(chain) - 1:
         slope = _activation_slope(layer)
         total = total.then(

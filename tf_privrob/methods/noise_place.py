@@ -125,7 +125,7 @@ def find(
     front=_front(network, end),
     rest=rest,
   )
-  place.norms()  # an unknown sensitivity is refused here, not after training
+  certify.prefix_norms(layers, input_shape, not early, quick=True)  # or raises
   return place
 
 
