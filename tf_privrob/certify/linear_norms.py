@@ -115,9 +115,7 @@ class LinearMap:
       ("l2", "l1"): np.linalg.norm(columns),
       ("linf", "l1"): columns.sum(),
       ("linf", "l2"): np.linalg.norm(rows),
-      ("l2", "l2"): min(
-        self.l2_bound(quick), math.sqrt(columns.max() * rows.max())
-      ),
+      ("l2", "l2"): min(self.l2_bound(quick), schur),
     }
     return operator_norms.OperatorNorms.of(
       {pair: _SUMS * float(value) for pair, value in bounds.items()},
