@@ -3,6 +3,7 @@
 from tf_privrob.layers.autoencoder import FunctionalMechanismAutoencoder
 from tf_privrob.layers.batch_statistics import BatchStandardization
 from tf_privrob.layers.bounded import BoundedActivation
+from tf_privrob.layers.noise import GaussianNoise
 from tf_privrob.layers.noise import LaplaceNoise
 from tf_privrob.layers.scattering import Scattering
 
@@ -10,6 +11,7 @@ __all__ = [
   "BatchStandardization",
   "BoundedActivation",
   "FunctionalMechanismAutoencoder",
+  "GaussianNoise",
   "LaplaceNoise",
   "Scattering",
 ]

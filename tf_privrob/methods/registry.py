@@ -17,6 +17,8 @@ from tf_privrob.methods import dpal
 from tf_privrob.methods import dpal_config
 from tf_privrob.methods import dpal_sound
 from tf_privrob.methods import method
+from tf_privrob.methods import pixeldp
+from tf_privrob.methods import pixeldp_config
 
 # The first class of settings is a method's default.
 _METHODS = {
@@ -30,6 +32,7 @@ _METHODS = {
     dpal_config.DPALConfig: dpal.DPAL,
     dpal_sound.SoundDPALConfig: dpal_sound.SoundDPAL,
   },
+  "pixeldp": {pixeldp_config.PixelDPConfig: pixeldp.PixelDP},
 }
 NAMES = tuple(sorted(_METHODS))
 
