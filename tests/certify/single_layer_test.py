@@ -22,6 +22,8 @@ SECOND = RNG.randn(5, 3).astype(np.float32)
 FIXED = RNG.randn(5).astype(np.float32)
 X = RNG.randn(7, 4).astype(np.float32)
 Y = np.arange(7) % 3
+LAPLACE_GOLDEN = [0.442546755, 1.018226743, 0.031416237]
+GAUSSIAN_GOLDEN = [0.272055060, 0.103690155, 0.036782160]
 
 
 class Model:
@@ -49,7 +51,7 @@ def certifier(**changes):
 
 def hidden(**changes):
   norm = changes.get("norm", "linf")
-  stretch = linear_norms.dense_norms(FIRST).to_l1(norm)
+  stretch = linear_norms.dense_norms(FIRST).bound(norm, "l1")
   values = {"position": "hidden", "operator_norm": stretch, "scale": 1.5}
   return certifier(**{**values, **changes})
 
@@ -246,6 +248,38 @@ def test_noise_is_laplace_of_the_declared_scale(factor, accepted):
   assert (p_value > 1e-3) == accepted
 
 
+@pytest.mark.parametrize(
+  ("factor", "accepted"), [(1, True), (2 / 3, False), (1.5, False)]
+)
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_noise_has_the_declared_scale_in_every_coordinate(
+  law, factor, accepted
+):
+  scales = np.array([[0.1, 2.0], [0.7, 5.0]])
+  item = noisy_scores.Pass("hidden", scales * factor, law)
+  noise = np.concatenate(
+    [item.draw_block(tf.constant([1, i], tf.int64), [2, 2]) for i in range(40)]
+  )
+  law = stats.laplace if law == "laplace" else stats.norm
+  for place in np.ndindex(2, 2):
+    p_value = stats.kstest(
+      noise[:, place[0], place[1]], law(scale=scales[place]).cdf
+    ).pvalue
+    assert (p_value > 1e-3) == accepted
+
+
+def test_draws_are_golden():
+  """A seed means the same noise for good."""
+  seed = tf.constant([1, 2], tf.int64)
+  for law, wanted in (
+    ("laplace", LAPLACE_GOLDEN),
+    ("gaussian", GAUSSIAN_GOLDEN),
+  ):
+    block = noisy_scores.Pass("input", 0.5, law).draw_block(seed, [3])
+    assert block.shape == (votes.BLOCK, 3)
+    np.testing.assert_allclose(block[0], wanted, rtol=1e-5)
+
+
 def test_graph_is_traced_once():
   traces = []
 
@@ -277,7 +311,7 @@ def test_settings_are_json():
   settings = json.loads(json.dumps(hidden().settings()))
   assert settings["certifier"] == "SingleLayerCertificate"
   assert settings["operator_norm"] == pytest.approx(
-    linear_norms.dense_norms(FIRST).linf
+    linear_norms.dense_norms(FIRST).bound("linf", "l1")
   )
   assert "batch_size" not in settings
 
@@ -331,7 +365,7 @@ def failure_rate(row, true_radius, dual, count=COUNT, seed=4, **changes):
 )
 def test_failure_rate_behind_a_layer(norm, true_radius):
   """One row, one noise: the bound is attained, so nothing is to spare."""
-  dual = linear_norms.dense_norms(ROW).to_l1(norm)
+  dual = linear_norms.dense_norms(ROW).bound(norm, "l1")
   rate = failure_rate(
     ROW,
     true_radius / dual,

@@ -30,6 +30,28 @@ def test_draw_is_laplace_of_the_scale_and_no_other(fixed, factor, accepted):
   assert (stats.kstest(draws, law.cdf).pvalue > 1e-3) == accepted
 
 
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize(
+  ("factor", "accepted"), [(1.0, True), (2 / 3, False), (3 / 2, False)]
+)
+def test_draw_is_normal_of_the_scale_and_no_other(fixed, factor, accepted):
+  layer = layers.GaussianNoise(1.7, fixed=fixed, seed=5)
+  draws = noise_of(layer, tf.zeros([1, 60, 60, 3])).ravel()
+  law = stats.norm(scale=1.7 * factor)
+  assert (stats.kstest(draws, law.cdf).pvalue > 1e-3) == accepted
+
+
+def test_gaussian_draws_follow_their_seed():
+  layer = layers.GaussianNoise(0.5, fixed=False)
+  seed = tf.constant([3, 4])
+  first = noise_of(layer, seed=seed)
+  np.testing.assert_array_equal(first, layer.draw(ZEROS.shape, seed))
+  np.testing.assert_array_equal(
+    first, tf.random.stateless_normal(ZEROS.shape, seed, stddev=0.5)
+  )
+  assert not np.any(noise_of(layer, seed=tf.constant([3, 5])) == first)
+
+
 def test_fixed_is_one_draw_for_all_examples_and_calls():
   layer = layers.LaplaceNoise(1.0)
   first = noise_of(layer)
@@ -144,10 +166,9 @@ def test_saved_with_the_draw_and_without_the_seed(tmp_path):
   assert (again.scale, again.copied_channels, again.seed) == (1.3, True, 0)
 
 
-def test_saved_fresh_noise_goes_on_where_it_was(tmp_path):
-  layer = layers.LaplaceNoise(
-    1.3, fixed=False, seed=7, at_inference=False, name="fresh"
-  )
+@pytest.mark.parametrize("law", [layers.LaplaceNoise, layers.GaussianNoise])
+def test_saved_fresh_noise_goes_on_where_it_was(tmp_path, law):
+  layer = law(1.3, fixed=False, seed=7, at_inference=False, name="fresh")
   model = _model(layer)
   model(ZEROS, training=True)
   model.save(tmp_path / "x.keras")

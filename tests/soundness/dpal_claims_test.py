@@ -548,7 +548,7 @@ def test_equation_16_hidden_sensitivity_is_no_bound():
       formula = certify.paper_hidden_sensitivity(theta, units)
       assert float(size) > 9 * formula
   assert float(size) > 12 * certify.released_hidden_sensitivity(kernel, 196)
-  bound = certify.layer_norms(layer, (28, 28, 1)).to_l1("linf")
+  bound = certify.layer_norms(layer, (28, 28, 1)).bound("linf", "l1")
   assert float(size) <= bound  # what `linear_norms` computes is one
 
 

@@ -15,11 +15,14 @@ from tf_privrob.certify.accuracy import mean_certified_radius
 from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
 from tf_privrob.certify.certifier import Certifier
+from tf_privrob.certify.keras_norms import is_activation
+from tf_privrob.certify.keras_norms import layer_norms
+from tf_privrob.certify.keras_norms import prefix_norms
+from tf_privrob.certify.keras_norms import whitened_norm
 from tf_privrob.certify.linear_norms import conv2d_norms
 from tf_privrob.certify.linear_norms import dense_norms
-from tf_privrob.certify.linear_norms import layer_norms
-from tf_privrob.certify.linear_norms import LinearNorms
 from tf_privrob.certify.noisy_scores import NoisyModel
+from tf_privrob.certify.operator_norms import OperatorNorms
 from tf_privrob.certify.running import run
 from tf_privrob.certify.score_bounds import robust_epsilon
 from tf_privrob.certify.single_layer import SingleLayerCertificate
@@ -37,8 +40,8 @@ __all__ = [
   "Certificate",
   "Certifier",
   "Estimate",
-  "LinearNorms",
   "NoisyModel",
+  "OperatorNorms",
   "RandomizedSmoothing",
   "SingleLayerCertificate",
   "VerifiedInference",
@@ -48,11 +51,14 @@ __all__ = [
   "conv2d_norms",
   "dense_norms",
   "input_sensitivity",
+  "is_activation",
   "layer_norms",
   "mean_certified_radius",
   "paper_hidden_sensitivity",
+  "prefix_norms",
   "released_hidden_sensitivity",
   "robust_epsilon",
   "run",
   "tight_epsilon",
+  "whitened_norm",
 ]

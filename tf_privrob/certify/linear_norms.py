@@ -1,4 +1,4 @@
-"""How much l1 a linear layer can make of a small change of its input."""
+"""Norms of Dense layers and convolutions, as the network applies them."""
 
 from __future__ import annotations
 
@@ -10,63 +10,236 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import validate
-from tf_privrob.certify import certificate
+from tf_privrob.certify import operator_norms
+
+_UNIT_ROUNDOFF = 2.0**-53
+_LARGEST_GRAM = 4096  # values: 134 MB, and seconds a squaring
+_BLOCK = 256  # basis vectors a pass
+_MOST_SQUARINGS = 12
+_SUMS = 1 + 1e-12  # sums of float64 are off by less
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearNorms:
-  """Upper bounds on ||A||_{p->1} = max ||A a||_1 over ||a||_p <= 1.
-
-  Laplace noise behind A hides changes of bounded l1 norm, so this is the
-  sensitivity that a certificate in l_p needs. Let c_j = sum_i |A_ij|. Then
-  ||A a||_1 <= sum_j c_j |a_j| and, by Hölder's inequality, ||A||_{1->1} =
-  max c (exact), ||A||_{2->1} <= ||c||_2, ||A||_{inf->1} <= sum c. For m
-  outputs also ||A a||_1 <= sqrt(m) ||A a||_2, which is smaller where rows
-  mix signs; `l2` and `linf` are the smaller of the two bounds. A function of
-  Lipschitz constant 1 in every coordinate between A and the noise (a clip, a
-  ReLU, a shift) changes nothing.
+class LinearMap:
+  """a -> weights * (A a), A a Dense layer's or a convolution's matrix.
 
   Attributes:
-    l1: ||A||_{1->1}.
-    l2: bound on ||A||_{2->1}.
-    linf: bound on ||A||_{inf->1}.
-    output_shape: shape of A a, which the noise must have to cover all of it.
+    kernel: [inputs, outputs], or [height, width, channels, filters].
+    input_shape: of one input.
+    output_shape: of one output.
+    strides: of a convolution.
+    padding: "same" or "valid", of a convolution.
+    weights: one factor an output, or None.
   """
 
-  l1: float
-  l2: float
-  linf: float
+  kernel: tf.Tensor
+  input_shape: tuple[int, ...]
   output_shape: tuple[int, ...]
+  strides: tuple[int, int] = (1, 1)
+  padding: str = "same"
+  weights: tf.Tensor | None = None
 
-  def to_l1(self, norm: str) -> float:
-    """The bound for changes measured in `norm`."""
-    validate.one_of(certificate.NORMS, norm=norm)
-    return getattr(self, norm)
+  def apply(self, inputs: tf.Tensor) -> tf.Tensor:
+    """A a for a batch of inputs."""
+    if len(self.kernel.shape) == 2:
+      outputs = inputs @ self.kernel
+    else:
+      outputs = tf.nn.conv2d(
+        inputs, self.kernel, self.strides, self.padding.upper()
+      )
+    return outputs if self.weights is None else self.weights * outputs
+
+  def transpose(self, outputs: tf.Tensor) -> tf.Tensor:
+    """A^T b for a batch of outputs."""
+    if self.weights is not None:
+      outputs = self.weights * outputs
+    if len(self.kernel.shape) == 2:
+      return tf.matmul(outputs, self.kernel, transpose_b=True)
+    return tf.nn.conv2d_transpose(
+      outputs,
+      self.kernel,
+      [outputs.shape[0], *self.input_shape],
+      self.strides,
+      self.padding.upper(),
+    )
+
+  def entrywise(self, function) -> LinearMap:
+    """The map whose matrix is |A| or A^2: function(1) must be 1."""
+    weights = None if self.weights is None else function(self.weights)
+    return dataclasses.replace(
+      self, kernel=function(self.kernel), weights=weights
+    )
+
+  def whitened(self, stddev: np.ndarray) -> LinearMap:
+    """D^-1 A, D = diag(stddev): noise of these stddevs becomes white."""
+    stddev = np.broadcast_to(np.asarray(stddev, np.float64), self.output_shape)
+    if not (np.isfinite(stddev).all() and (stddev > 0).all()):
+      raise ValueError(
+        "Expected a finite stddev > 0 for every output, received values in"
+        f" [{stddev.min():g}, {stddev.max():g}]. An output without noise can"
+        " give anything away."
+      )
+    return dataclasses.replace(self, weights=tf.constant(1 / stddev))
+
+  def column_sums(self) -> tf.Tensor:
+    """sum_i A_ij for every input j, [1, *input_shape]."""
+    return self.transpose(tf.ones([1, *self.output_shape], self.kernel.dtype))
+
+  def row_sums(self) -> tf.Tensor:
+    """sum_j A_ij for every output i, [1, *output_shape]."""
+    return self.apply(tf.ones([1, *self.input_shape], self.kernel.dtype))
+
+  def norms(self) -> operator_norms.OperatorNorms:
+    """The table of a float64 map; 1->q and p->inf exact, 2->2 to under 2%.
+
+    With c_j = sum_i |A_ij| and r_i = sum_j |A_ij|, Hölder's inequality gives
+    ||A||_{2->1} <= ||c||_2, ||A||_{inf->1} <= sum c, ||A||_{inf->2} <= ||r||_2.
+    """
+    absolute, squared = self.entrywise(tf.abs), self.entrywise(tf.square)
+    columns, rows = absolute.column_sums().numpy(), absolute.row_sums().numpy()
+    largest = np.abs(self.kernel.numpy()).max()
+    if self.weights is not None:
+      largest *= np.abs(self.weights.numpy()).max()
+    bounds = {
+      ("l1", "l1"): columns.max(),
+      ("l1", "l2"): math.sqrt(squared.column_sums().numpy().max()),
+      ("l1", "linf"): largest,
+      ("l2", "linf"): math.sqrt(squared.row_sums().numpy().max()),
+      ("linf", "linf"): rows.max(),
+      ("l2", "l1"): np.linalg.norm(columns),
+      ("linf", "l1"): columns.sum(),
+      ("linf", "l2"): np.linalg.norm(rows),
+      ("l2", "l2"): min(self.l2_bound(), math.sqrt(columns.max() * rows.max())),
+    }
+    return operator_norms.OperatorNorms.of(
+      {pair: _SUMS * float(value) for pair, value in bounds.items()},
+      self.input_shape,
+      self.output_shape,
+    )
+
+  def l2_bound(self) -> float:
+    """Certified upper bound on the largest singular value."""
+    if len(self.kernel.shape) == 2:
+      matrix = self.kernel
+      if self.weights is not None:
+        matrix = matrix * self.weights
+      return _matrix_l2_bound(matrix.numpy())
+    size = math.prod(self.input_shape)
+    if size > _LARGEST_GRAM:
+      return self._patch_bound()
+    basis = np.eye(size).reshape(size, *self.input_shape)
+    gram = np.concatenate(
+      [
+        self.transpose(
+          self.apply(tf.constant(basis[start : start + _BLOCK]))
+        ).numpy()
+        for start in range(0, size, _BLOCK)
+      ]
+    ).reshape(size, size)
+    # Entries are sums over an output's taps, then over outputs: the bound of
+    # rounding is theirs over absolute values, at most ||c|| ||r|| a value.
+    absolute = self.entrywise(tf.abs)
+    spread = absolute.transpose(absolute.row_sums()).numpy().max()
+    taps = math.prod(self.kernel.shape)
+    rounding = 4 * taps * _UNIT_ROUNDOFF * float(spread)
+    return math.sqrt(gram_iteration(gram) + rounding)
+
+  def _patch_bound(self) -> float:
+    """S max|weights| sqrt(max n), for inputs too large for a Gram matrix.
+
+    Let s be the largest singular value of the kernel as a matrix [patch,
+    filters] and n_j the number of patches that hold value j: ||A a||_2^2 <=
+    s^2 sum of ||patch||^2 = s^2 sum_j n_j a_j^2.
+    """
+    taps, kernel = self.kernel.shape, self.kernel.numpy()
+    patches = dataclasses.replace(
+      self,
+      kernel=tf.ones([*taps[:3], 1], tf.float64),
+      output_shape=(*self.output_shape[:2], 1),
+      weights=None,
+    ).column_sums()
+    factor = (
+      1.0 if self.weights is None else tf.reduce_max(tf.abs(self.weights))
+    )
+    return (
+      _matrix_l2_bound(kernel.reshape(-1, taps[3]))
+      * float(factor)
+      * math.sqrt(float(tf.reduce_max(patches)))
+    )
+
+  def l2_estimate(
+    self, vector: tf.Tensor, steps: int
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Power iteration: a LOWER estimate of ||A||_2, and the vector to go on.
+
+    Args:
+      vector: [1, *input_shape], any start but zero.
+      steps: of x <- A^T A x / |A^T A x|.
+    """
+    for _ in range(steps):
+      vector = self.transpose(self.apply(vector))
+      vector /= tf.maximum(tf.norm(vector), 1e-30)
+    return tf.norm(self.apply(vector)), vector
 
 
-def dense_norms(kernel: np.ndarray) -> LinearNorms:
-  """Norms of a -> a @ kernel, kernel [inputs, outputs] of a Dense layer."""
+def gram_iteration(gram: np.ndarray) -> float:
+  """Upper bound on the largest eigenvalue of G = A^T A, symmetric, PSD.
+
+  ||G||_2^(2^k) = ||G^(2^k)||_2 <= ||G^(2^k)||_F (Delattre et al. 2023). With
+  X_0 = G / |G|_F and X_{j+1} = X_j^2 / |X_j^2|_F,
+
+    ||X_j||_2^2 <= |X_j^2|_F ||X_{j+1}||_2 + n u,
+
+  where n u, u the unit roundoff, is the most that rounding changes the product
+  of two matrices of Frobenius norm 1 (Higham 2002, Eq. 3.13). Read backwards
+  from ||X_k||_2 <= |X_k|_F = 1, it bounds ||G||_2, whatever k is.
+  """
+  size = len(gram)
+  slack = 1 + 4 * size**2 * _UNIT_ROUNDOFF  # of a Frobenius norm
+  rounding = 2 * size * _UNIT_ROUNDOFF
+  largest = float(np.abs(gram).max())
+  if largest == 0:
+    return 0.0
+  power = (gram / largest + gram.T / largest) / 2  # squares of tiny values
+  total = float(np.linalg.norm(power))  # must not vanish
+  power, scales = power / total, []
+  while len(scales) < _MOST_SQUARINGS:
+    power = power @ power
+    power = (power + power.T) / 2  # nearer to the true, symmetric product
+    scales.append(float(np.linalg.norm(power)))
+    power /= scales[-1]
+    if scales[-1] ** (0.5 ** len(scales)) > 1 - 1e-4:  # all but rank one
+      break
+  bound = slack
+  for scale in reversed(scales):
+    bound = math.sqrt(slack * scale * bound + rounding)
+  return slack * largest * total * bound
+
+
+def _matrix_l2_bound(matrix: np.ndarray) -> float:
+  """The largest singular value, raised by the rounding of LAPACK's SVD.
+
+  The computed value is that of a matrix at most p(m, n) u ||A||_2 away, p a
+  modest polynomial (LAPACK Users' Guide 4.9); 10 max(m, n) is taken for it.
+  """
+  rounding = 10 * max(matrix.shape) * _UNIT_ROUNDOFF
+  return float(np.linalg.norm(matrix, 2)) * (1 + rounding)
+
+
+def dense_map(kernel: np.ndarray) -> LinearMap:
+  """A -> a @ kernel, kernel [inputs, outputs] of a Dense layer."""
   kernel = _check_kernel(kernel, 2)
   inputs, outputs = kernel.shape
-  stretch = math.sqrt(outputs) * np.linalg.norm(kernel, 2)
-  return _norms(
-    np.abs(kernel).sum(axis=1), stretch, stretch * math.sqrt(inputs), (outputs,)
-  )
+  return LinearMap(tf.constant(kernel), (inputs,), (outputs,))
 
 
-def conv2d_norms(
+def conv2d_map(
   kernel: np.ndarray,
   input_shape: Sequence[int],
   strides: int | Sequence[int] = 1,
   padding: str = "same",
-) -> LinearNorms:
-  """Norms of a convolution, padding with zeros, over one input.
-
-  The column sums c are the transposed convolution of ones with |kernel|. For
-  the second bound let s be the largest singular value of the kernel as a
-  matrix [patch, filters] and n_j the number of patches that hold value j:
-  ||A a||_2^2 <= s^2 sum of ||patch||^2 = s^2 sum_j n_j a_j^2, which is at most
-  s^2 max n for ||a||_2 <= 1 and s^2 sum n for ||a||_inf <= 1.
+) -> LinearMap:
+  """A convolution, padding with zeros, of one input.
 
   Args:
     kernel: [height, width, channels, filters].
@@ -96,77 +269,24 @@ def conv2d_norms(
       f"Expected a kernel no larger than the input with padding='valid',"
       f" received kernel {kernel.shape[:2]} for input {input_shape[:2]}."
     )
-
-  def spread(weights):  # A^T 1 for a convolution with these weights
-    return tf.nn.conv2d_transpose(
-      tf.ones([1, *output_shape[:2], weights.shape[3]], tf.float64),
-      tf.constant(weights),
-      [1, *input_shape],
-      strides,
-      padding.upper(),
-    ).numpy()
-
-  largest = np.linalg.norm(kernel.reshape(-1, kernel.shape[3]), 2)
-  stretch = math.sqrt(math.prod(output_shape)) * largest
-  patches = spread(np.ones([*kernel.shape[:3], 1]))
-  return _norms(
-    spread(np.abs(kernel)),
-    stretch * math.sqrt(patches.max()),
-    stretch * math.sqrt(patches.sum()),
-    output_shape,
+  return LinearMap(
+    tf.constant(kernel), input_shape, output_shape, strides, padding
   )
 
 
-def layer_norms(
-  layer: tf.keras.layers.Layer, input_shape: Sequence[int] | None = None
-) -> LinearNorms:
-  """Norms of a built Dense or Conv2D layer before its activation.
-
-  Args:
-    layer: its present kernel counts; ask again after training.
-    input_shape: shape of one input of a convolution; None takes the shape the
-      layer was built with.
-  """
-  if type(layer) is tf.keras.layers.Dense:
-    _check_built(layer)
-    return dense_norms(layer.kernel.numpy())
-  if type(layer) is not tf.keras.layers.Conv2D:
-    raise ValueError(
-      f"Expected a Dense or Conv2D layer, received {type(layer).__name__}. Its"
-      " norms are not known here: pass its kernel to dense_norms or"
-      " conv2d_norms if it is one of them in disguise."
-    )
-  _check_built(layer)
-  if (
-    layer.groups != 1
-    or tuple(layer.dilation_rate) != (1, 1)
-    or layer.data_format != "channels_last"
-  ):
-    raise ValueError(
-      "Expected a Conv2D with groups=1, dilation_rate=1 and"
-      f" data_format='channels_last', received groups={layer.groups},"
-      f" dilation_rate={layer.dilation_rate},"
-      f" data_format={layer.data_format!r}."
-    )
-  if input_shape is None:
-    input_shape = getattr(layer, "input_shape", (None, None))[1:]
-    if None in input_shape:
-      raise ValueError(
-        "Expected the shape of one input, which this layer does not know."
-        " Pass input_shape=(height, width, channels)."
-      )
-  return conv2d_norms(
-    layer.kernel.numpy(), input_shape, layer.strides, layer.padding
-  )
+def dense_norms(kernel: np.ndarray) -> operator_norms.OperatorNorms:
+  """Norms of a -> a @ kernel, kernel [inputs, outputs] of a Dense layer."""
+  return dense_map(kernel).norms()
 
 
-def _norms(columns, l2, linf, output_shape) -> LinearNorms:
-  return LinearNorms(
-    l1=float(columns.max()),
-    l2=float(min(np.linalg.norm(columns.ravel()), l2)),
-    linf=float(min(columns.sum(), linf)),
-    output_shape=output_shape,
-  )
+def conv2d_norms(
+  kernel: np.ndarray,
+  input_shape: Sequence[int],
+  strides: int | Sequence[int] = 1,
+  padding: str = "same",
+) -> operator_norms.OperatorNorms:
+  """Norms of a convolution over one input; see `conv2d_map`."""
+  return conv2d_map(kernel, input_shape, strides, padding).norms()
 
 
 def _check_kernel(kernel: np.ndarray, rank: int) -> np.ndarray:
@@ -177,14 +297,6 @@ def _check_kernel(kernel: np.ndarray, rank: int) -> np.ndarray:
       f" with {int((~np.isfinite(kernel)).sum())} values that are not finite."
     )
   return kernel
-
-
-def _check_built(layer: tf.keras.layers.Layer) -> None:
-  if not layer.built:
-    raise ValueError(
-      f"Expected the built layer {layer.name!r}: call it once, or load its"
-      " weights, before asking for its norms."
-    )
 
 
 def _pair(strides: int | Sequence[int]) -> tuple[int, int]:

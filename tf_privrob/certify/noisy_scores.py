@@ -1,4 +1,4 @@
-"""Scores under fresh Laplace noise inside a model, one pass a noise layer."""
+"""Scores under fresh noise inside a model, one pass a noise layer."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tf_privrob.certify import votes
 
 BLOCK = votes.BLOCK
 POSITIONS = ("input", "hidden")
+DISTRIBUTIONS = ("laplace", "gaussian")
 _FIRST_STREAM = 4  # 0 to 3 are the stages of Gaussian smoothing
 _BATCH = {"CPU": 200, "GPU": 2_000}
 _COMPANY = 8  # inputs of a batch that must not change the first one's logits
@@ -50,10 +51,27 @@ class NoisyModel(Protocol):
 
 
 class Pass(NamedTuple):
-  """One forward pass with fresh Laplace noise at one place only."""
+  """One forward pass with fresh noise at one place only.
+
+  Attributes:
+    position: "input" or "hidden".
+    scale: of the noise: b of Lap(b), or a standard deviation; one number, or
+      one a coordinate, of the noise's shape.
+    distribution: "laplace" or "gaussian".
+  """
 
   position: str
-  scale: float
+  scale: float | np.ndarray
+  distribution: str = "laplace"
+
+  def draw_block(self, seed: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """`BLOCK` draws: a function of the seed alone."""
+    scale, factor = self.scale, None
+    if np.ndim(scale):
+      scale, factor = 1.0, np.reshape(scale, shape).astype(np.float32)
+    block = laplace_block if self.distribution == "laplace" else gaussian_block
+    noise = block(seed, shape, scale)
+    return noise if factor is None else noise * factor
 
 
 def check_model(model: Any, x: Any) -> tuple[np.ndarray, int]:
@@ -88,10 +106,37 @@ def check_no_coupling(model: NoisyModel, x: np.ndarray, remedy: str) -> None:
     )
 
 
+def check_deterministic(
+  model: NoisyModel, x: np.ndarray, position: str, seed: Sequence[int] = (0, 1)
+) -> None:
+  """Requires logits that are a function of the input and the noise alone."""
+  hidden = position == "hidden"
+  shape = model.hidden_noise_shape if hidden else model.input_noise_shape
+  noise = tf.random.stateless_normal([1, *shape], seed)
+  first, second = (
+    np.asarray(
+      model.logits_with_noise(
+        tf.constant(x[:1]), None if hidden else noise, noise if hidden else None
+      )
+    )
+    for _ in range(2)
+  )
+  if not np.allclose(first, second, rtol=1e-4, atol=1e-5, equal_nan=True):
+    raise ValueError(
+      "Expected the same logits for the same input and the same noise, received"
+      f" others (by {np.abs(first - second).max():.3g}): the model draws"
+      " randomness of its own (dropout, a noise layer) or changes as it is"
+      " called. Call it with training=False inside logits_with_noise."
+    )
+
+
 def laplace_block(seed: tf.Tensor, shape: Sequence[int], scale: float):
   """`BLOCK` draws of Lap(scale) a coordinate: a function of the seed alone."""
   noise = mechanisms.LaplaceMechanism(l1_sensitivity=scale, dp_epsilon=1.0)
   return noise.sample([BLOCK, *shape], seed)
+
+
+gaussian_block = votes.noise_block  # the same for N(0, stddev^2)
 
 
 class NoisyScores:
@@ -207,7 +252,7 @@ class NoisyScores:
     noises = [
       tf.concat(
         [
-          laplace_block(seeds[number, block], self._shape(item), item.scale)
+          item.draw_block(seeds[number, block], self._shape(item))
           for block in range(valid.shape[0])
         ],
         axis=0,
@@ -223,9 +268,7 @@ class NoisyScores:
     noises = []
     for number, item in enumerate(self._passes):
       noise = tf.map_fn(
-        lambda seed, item=item: laplace_block(
-          seed, self._shape(item), item.scale
-        ),
+        lambda seed, item=item: item.draw_block(seed, self._shape(item)),
         seeds[number],
         fn_output_signature=tf.float32,
       )

@@ -3,11 +3,13 @@
 from tf_privrob.layers.autoencoder import FunctionalMechanismAutoencoder
 from tf_privrob.layers.batch_statistics import BatchStandardization
 from tf_privrob.layers.bounded import BoundedActivation
+from tf_privrob.layers.noise import GaussianNoise
 from tf_privrob.layers.noise import LaplaceNoise
 
 __all__ = [
   "BatchStandardization",
   "BoundedActivation",
   "FunctionalMechanismAutoencoder",
+  "GaussianNoise",
   "LaplaceNoise",
 ]

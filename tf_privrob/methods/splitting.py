@@ -57,10 +57,10 @@ def split(network: tf.keras.Model) -> Parts:
       f" {type(last).__name__} {last.name!r}."
     )
   _require_bounded(network, last)
-  return Parts(before, first, _rest(network, first), last)
+  return Parts(before, first, rest_of(network, first), last)
 
 
-def _rest(
+def rest_of(
   network: tf.keras.Model, first: tf.keras.layers.Layer
 ) -> tf.keras.Model:
   """From the output of `first` to the logits."""
@@ -70,6 +70,10 @@ def _rest(
     raise ValueError(
       f"Expected {first.name!r} to be the only way from the input to the logits"
       f" of {network.name!r}, received a network with another one."
+    ) from error
+  except AttributeError as error:  # it has several outputs
+    raise ValueError(
+      f"Expected {first.name!r} of {network.name!r} to be used only once."
     ) from error
   if first in rest.layers:
     raise ValueError(
@@ -81,15 +85,7 @@ def _rest(
 
 def first_layer(network: tf.keras.Model) -> tf.keras.layers.Layer:
   """The first layer with weights: Conv2D or Dense, else a ValueError."""
-  try:
-    chain = network.layers
-    _ = network.output
-  except (AttributeError, ValueError) as error:
-    raise ValueError(
-      "Expected a functional Keras network, or a sequential one with an Input"
-      f" layer, whose layers can be told apart, received"
-      f" {type(network).__name__} {network.name!r}."
-    ) from error
+  chain = layers_of(network)
   first = next((layer for layer in chain if layer.weights), None)
   ahead = chain if first is None else chain[: chain.index(first)]
   wrong = [layer for layer in ahead if not isinstance(layer, _SHAPING)]
@@ -102,6 +98,19 @@ def first_layer(network: tf.keras.Model) -> tf.keras.layers.Layer:
     )
   _require_plain(first)
   return first
+
+
+def layers_of(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
+  """The layers of a network whose graph is known, else a ValueError."""
+  try:
+    _ = network.input, network.output
+    return network.layers
+  except (AttributeError, ValueError) as error:
+    raise ValueError(
+      "Expected a functional Keras network, or a sequential one with an Input"
+      f" layer, whose layers can be told apart, received"
+      f" {type(network).__name__} {network.name!r}."
+    ) from error
 
 
 def _is_linear(layer: Any) -> bool:
@@ -131,8 +140,8 @@ def _require_plain(first: tf.keras.layers.Layer) -> None:
 
 def _require_bounded(network: tf.keras.Model, last: Any) -> None:
   """|h_pi| <= 1 is what the label sensitivity rests on."""
-  nodes = last.inbound_nodes[0].inbound_layers
-  hidden = nodes[0] if isinstance(nodes, list) else nodes
+  hidden = inbound(last)
+  hidden = hidden[0] if hidden else None
   activation = getattr(hidden, "activation", None)
   name = getattr(activation, "__name__", "")
   clipped = isinstance(hidden, layers.BoundedActivation) and hidden.bound <= 1
@@ -143,3 +152,9 @@ def _require_bounded(network: tf.keras.Model, last: Any) -> None:
       f" {type(hidden).__name__} {hidden.name!r}. Put"
       " layers.BoundedActivation(1.0) before the logits, or use tanh."
     )
+
+
+def inbound(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
+  """The layers that feed a layer."""
+  found = layer.inbound_nodes[0].inbound_layers
+  return list(found) if isinstance(found, (list, tuple)) else [found]
