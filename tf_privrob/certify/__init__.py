@@ -25,6 +25,7 @@ from tf_privrob.certify.noisy_scores import NoisyModel
 from tf_privrob.certify.operator_norms import OperatorNorms
 from tf_privrob.certify.running import run
 from tf_privrob.certify.score_bounds import robust_epsilon
+from tf_privrob.certify.secure_sgd import SecureSGDInference
 from tf_privrob.certify.single_layer import SingleLayerCertificate
 from tf_privrob.certify.single_layer import tight_epsilon
 from tf_privrob.certify.smoothing import RandomizedSmoothing
@@ -43,6 +44,7 @@ __all__ = [
   "NoisyModel",
   "OperatorNorms",
   "RandomizedSmoothing",
+  "SecureSGDInference",
   "SingleLayerCertificate",
   "VerifiedInference",
   "certified_accuracy",
