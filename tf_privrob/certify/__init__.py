@@ -3,10 +3,11 @@
 A `Certifier` turns inputs into `Certificate`s, one row an input: the class, a
 radius, the norm, the probability with which the statement holds, and whether
 the radius is proven or merely claimed. `RandomizedSmoothing` certifies any
-classifier in l2; `SingleLayerCertificate` certifies one with Laplace noise at
-its input or behind its first layer, in l1, l2 or linf; `VerifiedInference`
-computes what DPAL claims. `run` certifies a data set into a file that
-survives a crash; `certified_accuracy` counts.
+classifier in l2; `SingleLayerCertificate` certifies one with Laplace or
+Gaussian noise at its input or inside it (PixelDP), in l1, l2 or linf;
+`prefix_norms` bounds what the layers before the noise make of a change;
+`VerifiedInference` computes what DPAL claims. `run` certifies a data set into a
+file that survives a crash; `certified_accuracy` counts.
 """
 
 from tf_privrob.certify.accuracy import certified_accuracy
@@ -23,6 +24,9 @@ from tf_privrob.certify.linear_norms import conv2d_norms
 from tf_privrob.certify.linear_norms import dense_norms
 from tf_privrob.certify.noisy_scores import NoisyModel
 from tf_privrob.certify.operator_norms import OperatorNorms
+from tf_privrob.certify.pixeldp import classic_multiplier
+from tf_privrob.certify.pixeldp import gaussian_search
+from tf_privrob.certify.pixeldp import gaussian_tight
 from tf_privrob.certify.running import run
 from tf_privrob.certify.score_bounds import robust_epsilon
 from tf_privrob.certify.secure_sgd import SecureSGDInference
@@ -50,8 +54,11 @@ __all__ = [
   "certified_accuracy",
   "claimed_accuracy",
   "claimed_radius",
+  "classic_multiplier",
   "conv2d_norms",
   "dense_norms",
+  "gaussian_search",
+  "gaussian_tight",
   "input_sensitivity",
   "is_activation",
   "layer_norms",

@@ -23,6 +23,7 @@ POSITIONS = ("input", "hidden")
 DISTRIBUTIONS = ("laplace", "gaussian")
 _FIRST_STREAM = 4  # 0 to 3 are the stages of Gaussian smoothing
 _BATCH = {"CPU": 200, "GPU": 2_000}
+_CALLS = 4  # with the same input and noise, which must agree
 _COMPANY = 8  # inputs of a batch that must not change the first one's logits
 
 
@@ -112,19 +113,20 @@ def check_deterministic(
   """Requires logits that are a function of the input and the noise alone."""
   hidden = position == "hidden"
   shape = model.hidden_noise_shape if hidden else model.input_noise_shape
-  noise = tf.random.stateless_normal([1, *shape], seed)
-  first, second = (
+  inputs = tf.constant(x[:_COMPANY])
+  noise = tf.random.stateless_normal([inputs.shape[0], *shape], seed)
+  first, *again = (
     np.asarray(
       model.logits_with_noise(
-        tf.constant(x[:1]), None if hidden else noise, noise if hidden else None
+        inputs, None if hidden else noise, noise if hidden else None
       )
     )
-    for _ in range(2)
+    for _ in range(_CALLS)
   )
-  if not np.allclose(first, second, rtol=1e-4, atol=1e-5, equal_nan=True):
+  if not np.allclose(first, again, rtol=1e-4, atol=1e-5, equal_nan=True):
     raise ValueError(
       "Expected the same logits for the same input and the same noise, received"
-      f" others (by {np.abs(first - second).max():.3g}): the model draws"
+      f" others (by {np.abs(first - again).max():.3g}): the model draws"
       " randomness of its own (dropout, a noise layer) or changes as it is"
       " called. Call it with training=False inside logits_with_noise."
     )

@@ -1,9 +1,9 @@
-"""A proven certificate from one layer of Laplace noise."""
+"""A proven certificate from one layer of noise, Laplace or Gaussian."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +13,11 @@ from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import noisy_scores
+from tf_privrob.certify import operator_norms
+from tf_privrob.certify import pixeldp
 from tf_privrob.certify import score_bounds
+from tf_privrob.certify import sequential
 from tf_privrob.certify import votes
-
-RULES = ("tight", "pure_dp")
 
 
 def tight_epsilon(p1_lower, p2_upper):
@@ -42,23 +43,40 @@ def tight_epsilon(p1_lower, p2_upper):
   return np.where(p1 > p2, gap, 0.0)[()]
 
 
+# In units of the scale, for changes in the norm that the noise hides.
+RULES = {
+  "laplace": {"tight": tight_epsilon, "pure_dp": score_bounds.robust_epsilon},
+  "gaussian": {
+    "tight": pixeldp.gaussian_tight,
+    "pixeldp": pixeldp.gaussian_search,
+  },
+}
+_HIDDEN_NORM = {"laplace": "l1", "gaussian": "l2"}
+
+
 @dataclasses.dataclass(frozen=True)
 class SingleLayerCertificate(certifier.Certifier):
-  """Certifies g(x) = argmax_k E f_k, f the scores under ONE Laplace layer.
+  """Certifies g(x) = argmax_k E f_k, f the scores under ONE noise layer.
 
-  The model computes h = A x (A = identity at the input), adds fresh Laplace
-  noise of scale b to every coordinate of h, and goes on in any way that looks
-  at nothing else of x. For "clopper_pearson" f_k is 1 where k has the largest
+  The model computes h = A(x) (A = identity at the input), adds fresh noise of
+  scale b to every coordinate of h, and goes on in any way that looks at
+  nothing else of x. For "clopper_pearson" f_k is 1 where k has the largest
   logit, otherwise it is the softmax. Let p1 <= E f_k and p2 >= E f_i for all
-  i != k. A change of x by r in `norm` moves h by at most r ||A||_{p->1} in l1.
+  i != k. A change of x by r in `norm` moves h by at most r ||A||_{p->q}: q = 1
+  for Laplace noise, q = 2 for Gaussian. g keeps k while h moves by at most
 
-  * rule "pure_dp": f is eps-DP for l1 changes up to eps b, so g keeps k up to
-    eps = ln(p1/p2)/2 (Lecuyer et al. 2019; Lemma 1 and Eq. 4 of DPAL).
-  * rule "tight": g keeps k up to eps = (Q(p1) - Q(p2))/2, see `tight_epsilon`;
-    never smaller, up to twice as large.
+  * Laplace, rule "pure_dp": b ln(p1/p2)/2 (Lecuyer et al. 2019; Lemma 1 and
+    Eq. 4 of DPAL);
+  * Laplace, rule "tight": b (Q(p1) - Q(p2))/2, see `tight_epsilon`; never
+    smaller, up to twice as large;
+  * Gaussian, rule "pixeldp": PixelDP's search over (eps, delta), see
+    `pixeldp.gaussian_search`;
+  * Gaussian, rule "tight": b (Phi^-1(p1) - Phi^-1(p2))/2, see
+    `pixeldp.gaussian_tight`; never smaller.
 
-  The radius is eps b / ||A||_{p->1}. At the input that norm is 1, sqrt(d), d
-  for l1, l2, linf. b is the scale that is drawn: DPAL's b/psi, not its b.
+  The radius is that length over ||A||_{p->q}, the norm of the TRAINED weights:
+  what a construction assumes of it does not count. b is the scale that is
+  drawn: DPAL's b/psi, not its b.
 
   Formal guarantee: for every model and input, with probability at least
   `confidence` over the draws, the row abstains or g returns its class
@@ -66,26 +84,32 @@ class SingleLayerCertificate(certifier.Certifier):
   bound, with failure probability (1 - confidence)/2 on either side, which is
   enough for any number of classes (`score_bounds.top_two`). Noise fixed in
   training is part of the model. All of this is about the smoothed g, not about
-  a single noisy pass.
+  a single noisy pass, nor about the network without noise.
 
-  Two things would void it and are refused: noise that does not fill the input
-  (one draw copied to all channels leaves changes of zero sum uncovered), and
+  Three things would void it and are refused: noise that does not fill the
+  input (one draw copied to all channels leaves changes of zero sum uncovered),
   logits that depend on the other inputs of a batch (batch normalisation by
-  batch statistics). At the hidden layer the noise must fill h likewise:
-  `LinearNorms.output_shape` is the shape it needs.
+  batch statistics), and a model with randomness of its own. At the hidden layer
+  the noise must fill h likewise: `OperatorNorms.output_shape` is its shape.
 
   Attributes:
-    scale: b, the Laplace scale that is really drawn.
+    scale: b, the scale that is really drawn: of Lap(b), or the standard
+      deviation.
     position: "input" or "hidden": where the noise is.
     norm: "l1", "l2" or "linf": the norm of the radius.
-    operator_norm: bound on ||A||_{norm->1} of the trained weights for
-      "hidden", from `linear_norms`; None at the input.
-    rule: "tight" or "pure_dp".
+    operator_norm: bound on ||A||_{norm->q} of the trained weights for
+      "hidden", from `prefix_norms`; None at the input.
+    rule: "tight", or what the papers use: "pure_dp" for Laplace noise,
+      "pixeldp" for Gaussian.
     num_selection: draws that choose the class.
     num_estimation: draws that bound its score.
     confidence: probability with which each certificate holds.
     bound: one of score_bounds.BOUNDS.
     batch_size: noisy inputs a forward pass; None chooses by device.
+    distribution: "laplace" or "gaussian".
+    coordinate_scales: one factor a coordinate of h, in row-major order, that
+      multiplies `scale`; `operator_norm` is then that of D^-1 A, D the
+      diagonal matrix of these factors (`whitened_norm`). None: all 1.
   """
 
   scale: float
@@ -98,12 +122,15 @@ class SingleLayerCertificate(certifier.Certifier):
   confidence: float = 0.999
   bound: str = "clopper_pearson"
   batch_size: int | None = None
+  distribution: str = "laplace"
+  coordinate_scales: tuple[float, ...] | None = None
 
   def __post_init__(self):
     validate.positive(scale=self.scale)
     validate.one_of(noisy_scores.POSITIONS, position=self.position)
     validate.one_of(certificate.NORMS, norm=self.norm)
-    validate.one_of(RULES, rule=self.rule)
+    validate.one_of(noisy_scores.DISTRIBUTIONS, distribution=self.distribution)
+    validate.one_of(RULES[self.distribution], rule=self.rule)
     validate.one_of(score_bounds.BOUNDS, bound=self.bound)
     validate.positive_int(
       num_selection=self.num_selection, num_estimation=self.num_estimation
@@ -113,29 +140,88 @@ class SingleLayerCertificate(certifier.Certifier):
       raise ValueError(f"Expected num_estimation={self.num_estimation} >= 2.")
     if self.batch_size is not None:
       validate.positive_int(batch_size=self.batch_size)
+    self._check_norm()
+    if self.coordinate_scales is not None:
+      values = tuple(float(value) for value in np.ravel(self.coordinate_scales))
+      if not (np.isfinite(values).all() and min(values, default=0) > 0):
+        raise ValueError(
+          "Expected finite coordinate_scales > 0: a coordinate without noise"
+          f" hides nothing; received a least one of {min(values, default=0)!r}."
+        )
+      object.__setattr__(self, "coordinate_scales", values)
+    self._check_reach()
+
+  def _check_norm(self) -> None:
     if self.position == "input" and self.operator_norm is not None:
       raise ValueError(
         "Expected operator_norm=None at the input, where it follows from the"
         f" number of features, received {self.operator_norm!r}."
       )
+    if self.position == "input" and self.coordinate_scales is not None:
+      raise ValueError("Expected coordinate_scales=None at the input.")
     if self.position == "hidden":
+      hidden = _HIDDEN_NORM[self.distribution]
       if self.operator_norm is None:
         raise ValueError(
           "Expected operator_norm for position='hidden': the norm from"
-          f" {self.norm} to l1 of the trained layer before the noise, e.g."
-          f" certify.layer_norms(layer).to_l1({self.norm!r})."
+          f" {self.norm} to {hidden} of the trained layers before the noise,"
+          f" e.g. certify.layer_norms(layer).bound({self.norm!r}, {hidden!r})."
         )
       validate.positive(operator_norm=self.operator_norm)
+
+  def _check_reach(self) -> None:
+    """Refuses so few draws that even unanimous ones certify nothing."""
+    if self._largest_reach(self.num_estimation) > 0:
+      return
+    enough = 2
+    while not self._largest_reach(enough) > 0:
+      enough *= 2
+    low = enough // 2
+    while low + 1 < enough:
+      middle = (low + enough) // 2
+      if self._largest_reach(middle) > 0:
+        enough = middle
+      else:
+        low = middle
+    raise ValueError(
+      f"Expected more draws: num_estimation={self.num_estimation} certify"
+      f" nothing at confidence={self.confidence:g} with bound={self.bound!r},"
+      f" even if all of them agree. Pass num_estimation={enough:,} or more, or"
+      " a lower confidence."
+    )
+
+  def _largest_reach(self, num_draws: int) -> float:
+    """What unanimous draws certify, in units of the scale."""
+    first = np.array([1.0, 0.0])
+    scores = score_bounds.Scores(
+      num_draws, first, 0 * first, (num_draws * first).astype(int)
+    )
+    top = score_bounds.top_two(
+      scores, self.bound, (1 - self.confidence) / 2, label=0
+    )
+    return float(self._rule(top.p1_lower, top.p2_upper))
+
+  @property
+  def _rule(self):
+    return RULES[self.distribution][self.rule]
 
   @property
   def method(self) -> str:
     """The name in the rows."""
-    return f"laplace_{self.position}_{self.rule}"
+    return f"{self.distribution}_{self.position}_{self.rule}"
+
+  def for_radii(self, radii) -> SingleLayerCertificate:
+    """Itself: every input runs to its end."""
+    sequential.check_radii(radii)
+    return self
 
   def settings(self) -> dict[str, Any]:
     """All settings but `batch_size`, which changes no draw."""
     values = super().settings()
     del values["batch_size"]
+    if self.coordinate_scales is not None:
+      content = np.asarray(self.coordinate_scales, "<f8").tobytes()
+      values["coordinate_scales"] = hashlib.sha256(content).hexdigest()
     return values
 
   def radius(self, p1_lower, p2_upper, num_features: int | None = None):
@@ -144,16 +230,17 @@ class SingleLayerCertificate(certifier.Certifier):
     Args:
       p1_lower: lower bound of the class's expected score, float or array.
       p2_upper: upper bound of all other classes'.
-      num_features: d, needed at the input for l2 and linf.
+      num_features: d, needed at the input where ||I||_{norm->q} depends on it.
     """
-    rule = {"tight": tight_epsilon, "pure_dp": score_bounds.robust_epsilon}
     stretch = self.operator_norm
-    if self.position == "input" and self.norm == "l1":
-      stretch = 1.0
-    elif self.position == "input":
+    if self.position == "input":
+      hidden = _HIDDEN_NORM[self.distribution]
+      if certificate.NORMS.index(self.norm) <= certificate.NORMS.index(hidden):
+        num_features = 1  # it is 1 for every d
       validate.positive_int(num_features=num_features)
-      stretch = math.sqrt(num_features) if self.norm == "l2" else num_features
-    return rule[self.rule](p1_lower, p2_upper) * self.scale / stretch
+      identity = operator_norms.elementwise_norms((num_features,))
+      stretch = identity.bound(self.norm, hidden)
+    return self._rule(p1_lower, p2_upper) * self.scale / stretch
 
   def stream(
     self, logits_fn, x, y=None, seed=0, indices=None
@@ -164,13 +251,14 @@ class SingleLayerCertificate(certifier.Certifier):
     indices = certifier.check_indices(indices, len(x))
     if self.position == "input":
       _check_noise_fills(logits_fn, x)
+    noisy_scores.check_deterministic(logits_fn, x, self.position)
     noisy_scores.check_no_coupling(
       logits_fn, x, "They leave no certificate for a single input."
     )
     sampler = noisy_scores.NoisyScores(
       logits_fn,
       num_classes,
-      [noisy_scores.Pass(self.position, self.scale)],
+      [self._pass(logits_fn)],
       self.batch_size,
       seed,
     )
@@ -181,6 +269,19 @@ class SingleLayerCertificate(certifier.Certifier):
     for label, index, (first, second) in zip(labels, indices, stages):
       row = self._row(index, first, second, x[0].size)
       yield dataclasses.replace(row, label=label)
+
+  def _pass(self, model: noisy_scores.NoisyModel) -> noisy_scores.Pass:
+    scale = self.scale
+    if self.coordinate_scales is not None:
+      shape = tuple(model.hidden_noise_shape)
+      if len(self.coordinate_scales) != np.prod(shape, dtype=int):
+        raise ValueError(
+          f"Expected {np.prod(shape, dtype=int)} coordinate_scales, one for"
+          f" each coordinate of the noise of shape {shape}, received"
+          f" {len(self.coordinate_scales)}."
+        )
+      scale = scale * np.reshape(self.coordinate_scales, shape)
+    return noisy_scores.Pass(self.position, scale, self.distribution)
 
   def _row(
     self,
