@@ -271,19 +271,29 @@ def test_bad_settings(change, message):
     certifier(**change)
 
 
-@pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"num_estimation": 5}, r"at most 0 .* at least 10,"),
-    (
-      {"num_estimation": 500, "smoothing_stddev": 0.25, "radii": (0.8,)},
-      r"at most 0\.5\d+ .* radius 0.8 raise num_estimation to at least \d+,",
-    ),
-  ],
-)
-def test_too_few_draws_warn_with_what_would_do(changes, message):
+def test_too_few_draws_for_any_radius_are_refused_with_what_would_do():
+  with pytest.raises(ValueError, match=r"at most 0 .* at least 10,"):
+    certifier(num_estimation=9)
+  assert certifier(num_estimation=10).largest_radius > 0
+
+
+def test_too_few_draws_for_a_radius_warn_with_what_would_do():
+  message = r"at most 0\.5\d+ .* radius 0.8 raise num_estimation to at least"
   with pytest.warns(UserWarning, match=message):
-    certifier(**changes)
+    certifier(num_estimation=500, smoothing_stddev=0.25, radii=(0.8,))
+
+
+@pytest.mark.parametrize("kind", ["dropout", "fresh_noise"])
+def test_a_model_with_randomness_of_its_own_is_refused(kind):
+  generator = tf.random.Generator.from_seed(1)
+
+  def random(x):
+    logits = linear(x)
+    noise = generator.normal(tf.shape(logits))
+    return logits + noise if kind == "fresh_noise" else tf.nn.relu(noise)
+
+  with pytest.raises(ValueError, match="deterministic once the noise is fixed"):
+    certifier().certify(random, X)
 
 
 @pytest.mark.parametrize(

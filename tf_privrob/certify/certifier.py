@@ -120,6 +120,26 @@ def check_indices(indices: Any, count: int) -> list[int]:
   return values
 
 
+def check_deterministic(logits_fn: LogitsFn, x: np.ndarray) -> None:
+  """Requires equal logits for equal inputs, up to rounding.
+
+  A vote is to be a function of the noisy input alone: noise that the model
+  draws itself (fresh noise layers, dropout at inference) is not the noise that
+  the radius is computed for.
+  """
+  batch = tf.constant(np.repeat(x[:1], 2, axis=0))
+  first, second = (np.asarray(logits_fn(batch)) for _ in range(2))
+  calls, rows = np.abs(first - second), np.abs(first[0] - first[1])
+  size = max(calls.max(initial=0.0), rows.max(initial=0.0))
+  if size > 1e-3 * (1 + np.abs(first).max(initial=0.0)):
+    raise ValueError(
+      "Expected a model that is deterministic once the noise is fixed, received"
+      f" logits that differ by {size:.3g} for equal inputs. Turn dropout and"
+      " noise layers off at inference, or certify a model with noise inside by"
+      " its own certifier()."
+    )
+
+
 def num_classes_of(
   logits_fn: LogitsFn, x: np.ndarray, expected: int | None
 ) -> int:

@@ -23,7 +23,6 @@ POSITIONS = ("input", "hidden")
 DISTRIBUTIONS = ("laplace", "gaussian")
 _FIRST_STREAM = 4  # 0 to 3 are the stages of Gaussian smoothing
 _BATCH = {"CPU": 200, "GPU": 2_000}
-_CALLS = 4  # with the same input and noise, which must agree
 _COMPANY = 8  # inputs of a batch that must not change the first one's logits
 
 
@@ -108,28 +107,20 @@ def check_no_coupling(model: NoisyModel, x: np.ndarray, remedy: str) -> None:
 
 
 def check_deterministic(
-  model: NoisyModel, x: np.ndarray, position: str, seed: Sequence[int] = (0, 1)
+  model: NoisyModel, x: np.ndarray, position: str
 ) -> None:
   """Requires logits that are a function of the input and the noise alone."""
   hidden = position == "hidden"
   shape = model.hidden_noise_shape if hidden else model.input_noise_shape
-  inputs = tf.constant(x[:_COMPANY])
-  noise = tf.random.stateless_normal([inputs.shape[0], *shape], seed)
-  first, *again = (
-    np.asarray(
-      model.logits_with_noise(
-        inputs, None if hidden else noise, noise if hidden else None
-      )
+  drawn = tf.random.stateless_normal([1, *shape], [0, 1])
+
+  def logits_fn(batch):
+    noise = tf.repeat(drawn, batch.shape[0], axis=0)
+    return model.logits_with_noise(
+      batch, None if hidden else noise, noise if hidden else None
     )
-    for _ in range(_CALLS)
-  )
-  if not np.allclose(first, again, rtol=1e-4, atol=1e-5, equal_nan=True):
-    raise ValueError(
-      "Expected the same logits for the same input and the same noise, received"
-      f" others (by {np.abs(first - again).max():.3g}): the model draws"
-      " randomness of its own (dropout, a noise layer) or changes as it is"
-      " called. Call it with training=False inside logits_with_noise."
-    )
+
+  certifier.check_deterministic(logits_fn, x)
 
 
 def laplace_block(seed: tf.Tensor, shape: Sequence[int], scale: float):

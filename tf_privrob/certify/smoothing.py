@@ -42,7 +42,7 @@ class RandomizedSmoothing(certifier.Certifier):
   the stated class everywhere within the stated l2 radius. It is a statement
   about g, not about f, and about one input at a time. Draws of different
   inputs are independent, so the rows' failures are too. Nothing is assumed of
-  f; if f itself draws noise, its draws must be independent too.
+  f but that it is a function: one that draws noise of its own is refused.
 
   Early stop: with `radii` (of interest), an input is abandoned after selection
   when none of them seems in reach, and estimation ends at one of three early
@@ -81,7 +81,7 @@ class RandomizedSmoothing(certifier.Certifier):
     if self.batch_size is not None:
       validate.positive_int(batch_size=self.batch_size)
     object.__setattr__(self, "radii", sequential.check_radii(self.radii))
-    self._warn_if_out_of_reach()
+    self._check_reach()
 
   @property
   def largest_radius(self) -> float:
@@ -203,6 +203,7 @@ class RandomizedSmoothing(certifier.Certifier):
     x = certifier.check_inputs(logits_fn, x)
     logits_fn = certifier.as_logits_fn(logits_fn)
     num_classes = certifier.num_classes_of(logits_fn, x, self.num_classes)
+    certifier.check_deterministic(logits_fn, x)
     group = min(
       max(1, _GROUP_DRAWS // self.num_estimation), _MOST_IN_GROUP, len(x)
     )
@@ -217,8 +218,8 @@ class RandomizedSmoothing(certifier.Certifier):
       seed,
     )
 
-  def _warn_if_out_of_reach(self) -> None:
-    """Says so when even a unanimous vote certifies nothing of interest."""
+  def _check_reach(self) -> None:
+    """Refuses draws that can certify nothing; warns if nothing of interest."""
     plan = self._plan()
     wanted = self.radii[0] if self.radii else 0.0
     if plan.largest_radius > 0 and plan.largest_radius >= wanted:
@@ -228,14 +229,15 @@ class RandomizedSmoothing(certifier.Certifier):
       plan.looks[-1].failure_prob,
     )
     target = f"radius {wanted:g}" if wanted else "any radius"
-    warnings.warn(
+    message = (
       f"num_estimation={self.num_estimation} can certify a radius of at most"
       f" {self.largest_radius:.3g} at confidence={self.confidence:g}, even if"
       f" every vote agrees. For {target} raise num_estimation to at least"
-      f" {enough:,}, or lower confidence.",
-      UserWarning,
-      stacklevel=4,
+      f" {enough:,}, or lower confidence."
     )
+    if plan.largest_radius <= 0:
+      raise ValueError(message)
+    warnings.warn(message, UserWarning, stacklevel=4)
 
 
 @dataclasses.dataclass

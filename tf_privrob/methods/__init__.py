@@ -7,6 +7,8 @@ from tf_privrob.methods.adlm_config import SoundAdLMConfig
 from tf_privrob.methods.adlm_sound import SoundAdLM
 from tf_privrob.methods.config import DPSGDConfig
 from tf_privrob.methods.dp_sgd import DPSGD
+from tf_privrob.methods.dp_smooth import DPSmooth
+from tf_privrob.methods.dp_smooth import DPSmoothConfig
 from tf_privrob.methods.dpal import DPAL
 from tf_privrob.methods.dpal_config import DPALConfig
 from tf_privrob.methods.dpal_sound import SoundDPAL
@@ -30,6 +32,8 @@ __all__ = [
   "AdLMConfig",
   "DPALConfig",
   "DPSGDConfig",
+  "DPSmooth",
+  "DPSmoothConfig",
   "FixedPlan",
   "Method",
   "SecureSGD",

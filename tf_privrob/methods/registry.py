@@ -12,6 +12,7 @@ from tf_privrob.methods import adlm_config
 from tf_privrob.methods import adlm_sound
 from tf_privrob.methods import config
 from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import dp_smooth
 from tf_privrob.methods import dpal
 from tf_privrob.methods import dpal_config
 from tf_privrob.methods import dpal_sound
@@ -27,6 +28,7 @@ _METHODS = {
     adlm_config.SoundAdLMConfig: adlm_sound.SoundAdLM,
   },
   "dp_sgd": {config.DPSGDConfig: dp_sgd.DPSGD},
+  "dp_smooth": {dp_smooth.DPSmoothConfig: dp_smooth.DPSmooth},
   "dpal": {
     dpal_config.DPALConfig: dpal.DPAL,
     dpal_sound.SoundDPALConfig: dpal_sound.SoundDPAL,
