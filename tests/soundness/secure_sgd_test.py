@@ -254,7 +254,7 @@ def test_audit_of_the_sound_step_stays_below_its_proof():
     )
     method._plan = plan
     method.network.set_weights(network(last=0.0).get_weights())
-    found[divisor] = audit(method, worlds(), runs=400)
+    found[divisor] = audit(method, worlds(), runs=200)
   assert 0.9 < proven < 1.0
   assert found[1] < proven
   assert found[16] > proven  # the audit is not blind

@@ -191,14 +191,14 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     return np.append(spread.ravel(), sensitivity)
 
   @property
-  def _stddevs(self) -> tuple[float, np.ndarray]:
+  def _stddevs(self) -> tuple[float, tf.Tensor]:
     """Of noise_E, and of noise_H at every hidden unit."""
     if "stddevs" not in self._run_record:
       raise ValueError("Expected a trained model. Call fit first.")
     first, second = self._run_record["stddevs"]
-    spread = self.redistribution.numpy().astype(np.float64)
+    spread = tf.convert_to_tensor(self.redistribution)
     if self.config.variant == "paper":
-      spread = np.sqrt(spread)
+      spread = tf.sqrt(spread)
     return first, second * spread
 
   def draw(self, seed, divisor: float, count: int = 1) -> tf.Tensor:
@@ -206,7 +206,7 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     fold_in = tf.random.experimental.stateless_fold_in
     seed = mechanisms.stateless_seed(seed)
     noises = [
-      tf.cast(stddev, tf.float32)
+      stddev
       * _UNIT.sample([count, *self.hidden_noise_shape], fold_in(seed, number))
       for number, stddev in enumerate(self._stddevs)
     ]
@@ -354,8 +354,9 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
   @property
   def fresh_hidden_stddev(self) -> np.ndarray:
     """Of the fresh noise of one vote, at every hidden unit."""
+    first, second = self._stddevs
     return certify.secure_sgd.inference_stddev(
-      self.config.attack_norm_bound, *self._stddevs
+      self.config.attack_norm_bound, first, second.numpy()
     )
 
   def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:
@@ -365,7 +366,8 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
       [tf.shape(x)[0], *self.hidden_noise_shape],
       mechanisms.stateless_seed(seed),
     )
-    stddev = tf.constant(self.fresh_hidden_stddev, tf.float32)
+    first, second = self._stddevs
+    stddev = self.config.attack_norm_bound / 4 * tf.sqrt(first**2 + second**2)
     return self.logits_with_noise(x, hidden_noise=stddev * noise)
 
   def ledger_parameters(self, plan) -> dict[str, Any]:

@@ -99,6 +99,17 @@ class SecureSGDConfig(config.DPSGDConfig):
         f"Expected no sampler={self.sampler!r} for variant='released_code',"
         " whose batches are shuffled whatever it says."
       )
+    if self.augmentation != "none" or self.augmentation_multiplicity != 1:
+      raise ValueError(
+        f"Expected augmentation='none' and augmentation_multiplicity=1, which"
+        f" SecureSGD has, received {self.augmentation!r} and"
+        f" {self.augmentation_multiplicity!r}. SoundSecureSGD takes both."
+      )
+    if self.variant == "released_code" and self.ema_decay:
+      raise ValueError(
+        f"Expected ema_decay=0 for variant='released_code', received"
+        f" {self.ema_decay!r}: the code keeps the last weights."
+      )
     if not self.noise_multiplier:
       raise ValueError(
         f"Expected noise_multiplier={self.noise_multiplier!r} > 0: SecureSGD's"
@@ -199,7 +210,7 @@ class SoundSecureSGDConfig(config.DPSGDConfig):
 
   @classmethod
   def presets(cls) -> dict[str, SoundSecureSGDConfig]:
-    """Settings by name; `docs/results.md` has what they reach."""
+    """For `tutorial_cnn_tanh`, and for a denoiser before a classifier."""
     common = {"l2_clip_norm": 0.5, "ema_decay": 0.95}
     return {
       "mnist_sound": cls(
@@ -209,6 +220,10 @@ class SoundSecureSGDConfig(config.DPSGDConfig):
         batch_size=512, epochs=40, learning_rate=2.0, **common
       ),
       "mnist_5k_denoiser_sound": cls(
-        batch_size=512, epochs=20, learning_rate=0.5, **common
+        batch_size=512,
+        epochs=6,
+        learning_rate=0.5,
+        hidden_noise=0.5,
+        **common,
       ),
     }

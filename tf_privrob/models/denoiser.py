@@ -95,15 +95,7 @@ def denoised_classifier(
   Raises:
     ValueError: if the two do not fit, or the denoiser has nothing to train.
   """
-  for role, model in (("denoiser", denoiser), ("classifier", classifier)):
-    if not isinstance(
-      getattr(model, "input_shape", None), tuple
-    ) or not getattr(model, "_is_graph_network", False):
-      raise ValueError(
-        f"Expected a functional {role}, or a sequential one with an Input layer"
-        f" and a single input, received {type(model).__name__}"
-        f" {getattr(model, 'name', '')!r}."
-      )
+  _require_graph(denoiser=denoiser, classifier=classifier)
   if denoiser.output_shape != classifier.input_shape:
     raise ValueError(
       f"Expected a denoiser whose output has the classifier's input shape"
@@ -127,6 +119,22 @@ def denoised_classifier(
   return tf.keras.Model(
     denoiser.input, outputs, name=f"denoised_{classifier.name}"
   )
+
+
+def _require_graph(**models: tf.keras.Model) -> None:
+  """Refuses models whose layers cannot be told apart, or of several inputs."""
+  for role, model in models.items():
+    try:
+      _ = model.input, model.output
+      known = isinstance(model.input_shape, tuple)
+    except (AttributeError, ValueError):
+      known = False
+    if not known:
+      raise ValueError(
+        f"Expected a functional {role}, or a sequential one with an Input layer"
+        f" and a single input, received {type(model).__name__}"
+        f" {getattr(model, 'name', '')!r}."
+      )
 
 
 def _renamed(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
