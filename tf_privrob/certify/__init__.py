@@ -15,9 +15,11 @@ from tf_privrob.certify.accuracy import claimed_accuracy
 from tf_privrob.certify.accuracy import mean_certified_radius
 from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
+from tf_privrob.certify.certificate import NORMS
 from tf_privrob.certify.certifier import Certifier
 from tf_privrob.certify.keras_norms import is_activation
 from tf_privrob.certify.keras_norms import layer_norms
+from tf_privrob.certify.keras_norms import linear_map
 from tf_privrob.certify.keras_norms import prefix_norms
 from tf_privrob.certify.keras_norms import whitened_norm
 from tf_privrob.certify.linear_norms import conv2d_norms
@@ -42,6 +44,7 @@ from tf_privrob.certify.verified_inference import VerifiedInference
 
 __all__ = [
   "ABSTAIN",
+  "NORMS",
   "Certificate",
   "Certifier",
   "Estimate",
@@ -62,6 +65,7 @@ __all__ = [
   "input_sensitivity",
   "is_activation",
   "layer_norms",
+  "linear_map",
   "mean_certified_radius",
   "paper_hidden_sensitivity",
   "prefix_norms",

@@ -9,11 +9,13 @@ from tf_privrob.gradients.clipping import ClippedSum
 from tf_privrob.gradients.clipping import ENGINES
 from tf_privrob.gradients.clipping import NEIGHBOURING
 from tf_privrob.gradients.clipping import refuse_batch_normalization
+from tf_privrob.gradients.unclipped import UnclippedGradients
 
 __all__ = [
   "ENGINES",
   "NEIGHBOURING",
   "ClippedGradients",
   "ClippedSum",
+  "UnclippedGradients",
   "refuse_batch_normalization",
 ]

@@ -14,6 +14,9 @@ from tf_privrob.methods.dpal_config import DPALConfig
 from tf_privrob.methods.dpal_sound import SoundDPAL
 from tf_privrob.methods.dpal_sound import SoundDPALConfig
 from tf_privrob.methods.method import Method
+from tf_privrob.methods.noise_place import NoisePlace
+from tf_privrob.methods.pixeldp import PixelDP
+from tf_privrob.methods.pixeldp_config import PixelDPConfig
 from tf_privrob.methods.plan import FixedPlan
 from tf_privrob.methods.plan import TrainingPlan
 from tf_privrob.methods.registry import build
@@ -36,6 +39,9 @@ __all__ = [
   "DPSmoothConfig",
   "FixedPlan",
   "Method",
+  "NoisePlace",
+  "PixelDP",
+  "PixelDPConfig",
   "SecureSGD",
   "SecureSGDConfig",
   "SoundAdLM",

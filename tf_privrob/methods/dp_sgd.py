@@ -85,18 +85,22 @@ class DPSGD(method.Method):
     jit_compile = self.config.jit_compile
     if jit_compile is None:
       jit_compile = bool(tf.config.list_physical_devices("GPU"))
-    self._clipped = gradients.ClippedGradients(
-      self._example_losses,
-      self.network,
-      self.config.l2_clip_norm,
-      self.config.engine,
-      jit_compile,
-    )
+    self._clipped = self._make_gradients(jit_compile)
     rng = np.random.default_rng(0)
     images = rng.uniform(*value_range, (_CHECKED_EXAMPLES, *shape))
     labels = rng.integers(0, num_classes, _CHECKED_EXAMPLES)
     self._clipped.check(
       (tf.constant(images, tf.float32), tf.constant(labels, tf.int64))
+    )
+
+  def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
+    """What sums the gradients of a batch."""
+    return gradients.ClippedGradients(
+      self._example_losses,
+      self.network,
+      self.config.l2_clip_norm,
+      self.config.engine,
+      jit_compile,
     )
 
   def _example_losses(self, batch, seed):
@@ -109,7 +113,7 @@ class DPSGD(method.Method):
       seed,
       self.config.augmentation_stddev,
     )
-    logits = self.network(images, training=True)
+    logits = self._training_logits(images, seed)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
       tf.repeat(labels, copies), logits
     )
@@ -118,6 +122,14 @@ class DPSGD(method.Method):
       tf.reduce_mean(tf.reshape(losses, [count, copies]), axis=1),
       {"correct": predictions == labels},
     )
+
+  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+    """Logits of the copies; a subclass may add noise inside the network."""
+    del seed
+    return self.network(images, training=True)
+
+  def _after_update(self) -> None:
+    """What a subclass makes of the new weights, without looking at data."""
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: clipped sum over all chunks, noise once, update."""
@@ -132,6 +144,7 @@ class DPSGD(method.Method):
     regularization = self._regularization_gradients(variables)
     update = [g + r for g, r in zip(update, regularization)]
     self.optimizer.apply_gradients(zip(update, variables))
+    self._after_update()
     state.step.assign_add(1)
     for average, variable in zip(state.averages, variables):
       # The average forgets the initial weights first: min(decay, t / (t + 9)).

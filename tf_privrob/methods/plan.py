@@ -70,9 +70,7 @@ def make(
   if config.noise_multiplier != 0:
     validate.dp_delta(config.dp_delta, num_examples)
   sampler = _sampler(config, num_examples, input_shape)
-  steps = max(1, round(config.epochs * num_examples / config.batch_size))
-  if config.sampler == "full_batch":
-    steps = max(1, round(config.epochs))
+  steps = _steps(config, num_examples)
   noise_multiplier = config.noise_multiplier
   if noise_multiplier is None:
     noise_multiplier = _calibrate(config, sampler, steps, extra)
@@ -90,6 +88,22 @@ def make(
   return TrainingPlan(
     sampler, noise_multiplier, min(steps, limit), limit, extra
   )
+
+
+def without_privacy(
+  config: method_config.DPSGDConfig,
+  num_examples: int,
+  input_shape: tuple[int, ...],
+) -> TrainingPlan:
+  """The same steps without noise on the gradients, and without a budget."""
+  sampler = _sampler(config, num_examples, input_shape)
+  return TrainingPlan(sampler, 0.0, _steps(config, num_examples), None)
+
+
+def _steps(config, num_examples: int) -> int:
+  if config.sampler == "full_batch":
+    return max(1, round(config.epochs))
+  return max(1, round(config.epochs * num_examples / config.batch_size))
 
 
 def _sampler(config, num_examples, input_shape) -> data.Sampler:

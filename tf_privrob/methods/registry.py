@@ -17,6 +17,8 @@ from tf_privrob.methods import dpal
 from tf_privrob.methods import dpal_config
 from tf_privrob.methods import dpal_sound
 from tf_privrob.methods import method
+from tf_privrob.methods import pixeldp
+from tf_privrob.methods import pixeldp_config
 from tf_privrob.methods import secure_sgd
 from tf_privrob.methods import secure_sgd_config
 from tf_privrob.methods import secure_sgd_sound
@@ -33,6 +35,7 @@ _METHODS = {
     dpal_config.DPALConfig: dpal.DPAL,
     dpal_sound.SoundDPALConfig: dpal_sound.SoundDPAL,
   },
+  "pixeldp": {pixeldp_config.PixelDPConfig: pixeldp.PixelDP},
   "secure_sgd": {
     secure_sgd_config.SecureSGDConfig: secure_sgd.SecureSGD,
     secure_sgd_config.SoundSecureSGDConfig: secure_sgd_sound.SoundSecureSGD,

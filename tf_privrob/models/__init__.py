@@ -9,6 +9,7 @@ from tf_privrob.models.networks import dpal_cifar10
 from tf_privrob.models.networks import dpal_mnist
 from tf_privrob.models.networks import mlp
 from tf_privrob.models.networks import NAMES
+from tf_privrob.models.networks import pixeldp_mnist
 from tf_privrob.models.networks import secure_sgd_mnist
 from tf_privrob.models.networks import tutorial_cnn
 
@@ -21,6 +22,7 @@ __all__ = [
   "dpal_cifar10",
   "dpal_mnist",
   "mlp",
+  "pixeldp_mnist",
   "returns_probabilities",
   "secure_sgd_mnist",
   "tutorial_cnn",

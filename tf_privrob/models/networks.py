@@ -138,6 +138,42 @@ def dpal_cifar10(
   return tf.keras.Model(inputs, outputs, name="dpal_cifar10")
 
 
+def pixeldp_mnist(
+  input_shape: Shape = (28, 28, 1), num_classes: int = 10, seed: int = 0
+) -> tf.keras.Model:
+  """PixelDP's MNIST network: 3,274,538 weights; noise goes behind `conv1`.
+
+  Two convolutions without bias, 1024 hidden units (Lecuyer et al. 2019).
+  """
+  _require_images(input_shape, smallest=8, name="pixeldp_mnist")
+  s = _seeds(seed)
+
+  def conv(filters, name):
+    return _layers.Conv2D(
+      filters,
+      5,
+      2,
+      "same",
+      use_bias=False,
+      kernel_initializer=tf.keras.initializers.HeNormal(next(s)),
+      name=name,
+    )
+
+  return tf.keras.Sequential(
+    [
+      _layers.Input(tuple(input_shape)),
+      conv(32, "conv1"),
+      _layers.ReLU(),
+      conv(64, "conv2"),
+      _layers.ReLU(),
+      _layers.Flatten(),
+      _dense(1024, "relu", seed=next(s)),
+      _dense(num_classes, seed=next(s)),
+    ],
+    name="pixeldp_mnist",
+  )
+
+
 def mlp(
   input_shape: Shape,
   num_classes: int,
@@ -208,6 +244,7 @@ _BUILDERS = {
   "dpal_mnist_released": functools.partial(dpal_mnist, standardization="batch"),
   "dpal_mnist_tanh": functools.partial(dpal_mnist, activation="tanh"),
   "mlp": mlp,
+  "pixeldp_mnist": pixeldp_mnist,
   "secure_sgd_mnist": secure_sgd_mnist,
   "tutorial_cnn": tutorial_cnn,
   "tutorial_cnn_tanh": functools.partial(tutorial_cnn, activation="tanh"),

@@ -1,0 +1,208 @@
+"""PixelDP (Lecuyer et al. 2019): noise inside a network, and what it proves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_privrob import certify
+from tf_privrob import gradients
+from tf_privrob import layers
+from tf_privrob import mechanisms
+from tf_privrob import privacy
+from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import noise_place
+from tf_privrob.methods import pixeldp_config
+from tf_privrob.methods import plan as training_plan
+from tf_privrob.methods import projection
+
+_DRAW_STREAM = 7  # of the step's seed for copies
+_RAMP_DECAY, _RAMP_START, _RAMP_END = 0.99975, 0.9, 0.9
+_NOT_PRIVATE = (
+  "Trained with private=False: gradients were neither clipped nor noisy, so"
+  " nothing is known to protect the training examples. The noise inside the"
+  " network hides changes of the input from the score; it hides no training"
+  " example."
+)
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class PixelDP(dp_sgd.DPSGD):
+  """Trains a network under noise behind its first layers, and certifies it.
+
+  With h(x) the network up to the noise and g the rest, the loss of an example
+  is the mean cross-entropy of g(h(x) + noise) over K fresh draws. After each
+  step the kernels before the noise are projected, so that a change of x by L
+  moves h by about L at most, the size the noise is made for.
+
+  Guarantees:
+
+  * Robustness: `certifier()` gives a proven radius for the smoothed classifier
+    argmax_k E g_k(h(x) + noise). It divides by the certified norm of the
+    trained layers before the noise; the projection only keeps it small.
+  * Privacy: with private=True that of DP-SGD. K draws of an example are one
+    clipped gradient, and a projection is post-processing. With private=False
+    none: "differential privacy" of the score in this paper is about pixels, not
+    about the training data.
+
+  A call is the network without noise: deterministic, as `predict` and
+  `evaluate` of any Keras model. Certification draws the noise itself;
+  `noisy_logits` is one draw of it, for attacks.
+
+  Args:
+    network: functional or sequential Keras classifier that returns logits,
+      without batch normalisation.
+    config: the settings.
+    record: of an earlier training; set when a saved model is loaded.
+    **kwargs: Keras' own.
+  """
+
+  config_class = pixeldp_config.PixelDPConfig
+
+  def __init__(
+    self,
+    network: tf.keras.Model,
+    config: pixeldp_config.PixelDPConfig | None = None,
+    record: dict[str, Any] | None = None,
+    **kwargs,
+  ):
+    super().__init__(network, config, record, **kwargs)
+    self._place = noise_place.find(
+      network, self.config.noise_after, self.config.noise_position
+    )
+
+  @property
+  def place(self) -> noise_place.NoisePlace:
+    """Where the network is cut for the noise."""
+    return self._place
+
+  # Noise.
+
+  @property
+  def input_noise_shape(self) -> tuple[int, ...]:
+    """Shape of one example's noise at the input."""
+    return self._place.input_shape
+
+  @property
+  def hidden_noise_shape(self) -> tuple[int, ...]:
+    """Shape of one example's noise inside the network."""
+    return self._place.noise_shape
+
+  def logits_with_noise(
+    self,
+    x: tf.Tensor,
+    input_noise: tf.Tensor | None,
+    hidden_noise: tf.Tensor | None,
+  ) -> tf.Tensor:
+    """Logits with the given noise, for certifiers; see `NoisyModel`."""
+    if input_noise is not None:
+      x = x + input_noise
+    hidden = self._place.before(x)
+    if hidden_noise is not None:
+      hidden = hidden + hidden_noise
+    return self._place.after(hidden)
+
+  def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:
+    """One fresh draw of what is certified, for attacks with EOT."""
+    hidden = self._place.before(x)
+    return self._place.after(hidden + self._draw(tf.shape(hidden), seed))
+
+  def _draw(self, shape: tf.Tensor, seed) -> tf.Tensor:
+    laplace = self.config.noise == "laplace"
+    kind = layers.LaplaceNoise if laplace else layers.GaussianNoise
+    noise = kind(self.config.noise_scale, fixed=False)
+    return noise.draw(shape, mechanisms.stateless_seed(seed))
+
+  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+    hidden = self._place.before(images, training=True)
+    seed = tf.random.experimental.stateless_fold_in(seed, _DRAW_STREAM)
+    noise = self._draw(tf.shape(hidden), seed)
+    if self.config.noise_ramp:
+      noise *= noise_ramp(self._state.step)
+    return self._place.after(hidden + noise, training=True)
+
+  # Training.
+
+  def plan(
+    self, num_examples: int, input_shape: Sequence[int] | None = None
+  ) -> training_plan.TrainingPlan:
+    """Sampler, noise and steps; without privacy there is no budget."""
+    if self.config.private:
+      return super().plan(num_examples, input_shape)
+    shape = tuple(input_shape or self._place.input_shape)
+    return training_plan.without_privacy(self.config, num_examples, shape)
+
+  def prepare(self, plan, shape, value_range, num_classes) -> None:
+    """Projects the initial weights, then builds what DP-SGD needs."""
+    config = self.config
+    self._projection = projection.Projection(
+      self._place,
+      config.projection,
+      config.attack_norm,
+      config.hidden_norm,
+      config.parseval_loops,
+    )
+    self._projection.start()
+    super().prepare(plan, shape, value_range, num_classes)
+
+  def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
+    if self.config.private:
+      return super()._make_gradients(jit_compile)
+    return gradients.UnclippedGradients(
+      self._example_losses, self.network, jit_compile
+    )
+
+  def _after_update(self) -> None:
+    self._projection()
+
+  # Guarantees.
+
+  def privacy_statement(self) -> privacy.PrivacyStatement:
+    """That of DP-SGD with private=True; otherwise nothing is claimed."""
+    if self.config.private:
+      return super().privacy_statement()
+    record = self._run_record
+    if not record.get("steps"):
+      raise ValueError(
+        "Expected a trained model: nothing was released yet. Call fit first."
+      )
+    return privacy.PrivacyStatement(
+      claimed=None,
+      proven=None,
+      sampler=record["sampler"],
+      caveats=(_NOT_PRIVATE,),
+    )
+
+  def certifier(
+    self, norm: str | None = None, **settings
+  ) -> certify.SingleLayerCertificate:
+    """The certificate for the weights as they are now.
+
+    Args:
+      norm: of the radius; the config's attack_norm by default.
+      **settings: of `SingleLayerCertificate`: rule ("tight"; "pixeldp" or
+        "pure_dp" as in the paper), bound, num_estimation, confidence, ...
+    """
+    norm = norm or self.config.attack_norm
+    hidden = self.config.noise_after > 0
+    return certify.SingleLayerCertificate(
+      self.config.noise_scale,
+      position="hidden" if hidden else "input",
+      norm=norm,
+      operator_norm=(
+        self._place.norms().bound(norm, self.config.hidden_norm)
+        if hidden
+        else None
+      ),
+      distribution=self.config.noise,
+      **settings,
+    )
+
+
+def noise_ramp(step: tf.Tensor) -> tf.Tensor:
+  """PixelDP's factor 1 - min(.99975^t, .9), and 1 once it exceeds .9."""
+  decay = tf.pow(_RAMP_DECAY, tf.cast(step, tf.float32))
+  factor = 1 - tf.minimum(decay, _RAMP_START)
+  return tf.where(factor > _RAMP_END, 1.0, factor)
