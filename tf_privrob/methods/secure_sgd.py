@@ -252,14 +252,10 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     self.optimizer.build(self.network.trainable_variables)
     self._state = method.RunState()
 
-  def _example_losses(self, batch, seed):
-    """Cross-entropy of each example under the one draw."""
+  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+    """Logits under the one draw, the same for every example and step."""
     del seed
-    images, labels = batch
-    logits = self(images, training=True)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    predictions = tf.argmax(logits, axis=1, output_type=labels.dtype)
-    return losses, {"correct": predictions == labels}
+    return self(images, training=True)
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One step; the released code's clips and noises a mean gradient."""
@@ -269,7 +265,7 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     method.require_batch_size(images, self.config.batch_size)
     variables = self.network.trainable_variables
     with tf.GradientTape() as tape:
-      losses, metrics = self._example_losses((images, labels), None)
+      losses, metrics = self._example_losses((images, labels), seed=None)
       loss = tf.reduce_mean(losses)
     noisy = released_update(
       tape.gradient(loss, variables),

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import certify
-from tf_privrob import data
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import validate
@@ -21,7 +20,7 @@ from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 from tf_privrob.methods import secure_sgd_config
 
-_COPIES_STREAM, _NOISE_STREAM = 0, 1
+_NOISE_STREAM = 1  # the copies of an example use the seed as it is
 _PUBLIC_WEIGHTS = privacy.Assumption(
   "the weights that the training starts from, and those that it leaves as they"
   " are, do not depend on the private data",
@@ -174,31 +173,13 @@ class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
     scale = self.config.hidden_noise * hidden_noise.kernel_norm(kernel)
     return scale * tf.sqrt(self.redistribution)
 
-  def _example_losses(self, batch, seed):
-    """Cross-entropy of each example under fresh noise, over its K copies."""
-    images, labels = batch
-    fold_in = tf.random.experimental.stateless_fold_in
-    count, copies = images.shape[0], self.config.augmentation_multiplicity
-    images = data.augment(
-      tf.repeat(images, copies, axis=0),
-      self.config.augmentation,
-      fold_in(seed, _COPIES_STREAM),
-      self.config.augmentation_stddev,
-    )
+  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+    """Logits of each copy under a fresh draw of its own."""
+    seed = tf.random.experimental.stateless_fold_in(seed, _NOISE_STREAM)
     hidden = self._place.before(images, training=True)
-    noise = tf.random.stateless_normal(
-      tf.shape(hidden), fold_in(seed, _NOISE_STREAM)
-    )
-    logits = self._place.after(
+    noise = tf.random.stateless_normal(tf.shape(hidden), seed)
+    return self._place.after(
       hidden + tf.stop_gradient(self.hidden_stddev()) * noise, training=True
-    )
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-      tf.repeat(labels, copies), logits
-    )
-    predictions = tf.argmax(logits, axis=1, output_type=labels.dtype)[::copies]
-    return (
-      tf.reduce_mean(tf.reshape(losses, [count, copies]), axis=1),
-      {"correct": predictions == labels},
     )
 
   def plan(
