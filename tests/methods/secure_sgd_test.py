@@ -15,7 +15,7 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob.methods import hidden_noise
-from tf_privrob.methods import secure_sgd
+from tf_privrob.methods import secure_sgd_released
 
 BASE = methods.SecureSGDConfig(
   dp_epsilon=4.0,
@@ -106,11 +106,11 @@ def test_sign_redistribution_by_hand():
   y = np.array([0, 0, 0, 1])
   place = hidden_noise.find(net)
   # Signs of unit 0: -, -, -, +; of unit 1 the opposite.
-  found = secure_sgd.sign_redistribution(place, x, y)
+  found = secure_sgd_released.sign_redistribution(place, x, y)
   np.testing.assert_allclose(found, [1.0, 1.0])
   net.layers[1].kernel.assign([[1.0, 0.0], [0.0, 0.0]])  # unit 1 is dead
   np.testing.assert_allclose(
-    secure_sgd.sign_redistribution(place, x, y), [2.0, 0.0]
+    secure_sgd_released.sign_redistribution(place, x, y), [2.0, 0.0]
   )
   gradients = np.concatenate(
     list(hidden_noise.hidden_gradients(place, x, y, batch_size=3))
@@ -123,15 +123,17 @@ def test_sign_redistribution_by_hand():
 def test_power_and_sum():
   x, y = arrays()
   place = hidden_noise.find(network())
-  first = secure_sgd.sign_redistribution(place, x, y)
-  second = secure_sgd.sign_redistribution(place, x, y, power=2.0, total=8.0)
+  first = secure_sgd_released.sign_redistribution(place, x, y)
+  second = secure_sgd_released.sign_redistribution(
+    place, x, y, power=2.0, total=8.0
+  )
   np.testing.assert_allclose(second, 8 * first**2 / (first**2).sum())
 
 
 def test_released_update_clips_kernels_and_leaves_biases():
   config = dataclasses.replace(RELEASED, l2_clip_norm=0.5)
   gradients = [tf.constant([[3.0, 4.0]]), tf.constant([300.0, 400.0])]
-  kernel, bias = secure_sgd.released_update(
+  kernel, bias = secure_sgd_released.update(
     gradients, config, tf.constant([1, 2])
   )
   loud = config.gradient_stddev * 6
@@ -143,7 +145,7 @@ def test_released_update_clips_kernels_and_leaves_biases():
 def test_released_noise_has_its_law_and_no_other(history):
   config = dataclasses.replace(RELEASED, noise_history=history)
   zeros = [tf.zeros([60, 50]), tf.zeros([2000])]
-  noise = secure_sgd.released_update(zeros, config, tf.constant([3, 4]))
+  noise = secure_sgd_released.update(zeros, config, tf.constant([3, 4]))
   draws = np.concatenate([part.numpy().ravel() for part in noise])
   stddev = config.gradient_stddev
   assert stats.kstest(draws, stats.norm(scale=stddev).cdf).pvalue > 1e-3
@@ -207,7 +209,7 @@ def test_released_step_by_hand():
     loss = tf.reduce_mean(
       tf.nn.sparse_softmax_cross_entropy_with_logits(y, method(x))
     )
-  update = secure_sgd.released_update(
+  update = secure_sgd_released.update(
     tape.gradient(loss, variables), RELEASED, method._state.seed(0)
   )
   method.train_step((x[None], y[None], tf.ones([1, 16])))

@@ -16,7 +16,7 @@ from tf_privrob import models
 from tf_privrob.certify import secure_sgd as sizes
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import hidden_noise
-from tf_privrob.methods import secure_sgd
+from tf_privrob.methods import secure_sgd_released
 
 MNIST = methods.preset("secure_sgd", "mnist_released")
 CLIP, BATCH = MNIST.l2_clip_norm, MNIST.batch_size
@@ -42,7 +42,7 @@ def clipped(net, x, y):
   """The released update without its noise."""
   config = dataclasses.replace(MNIST, noise_multiplier=1e-30)
   gradients = mean_gradients(net, x, y)
-  return secure_sgd.released_update(gradients, config, tf.constant([0, 0]))
+  return secure_sgd_released.update(gradients, config, tf.constant([0, 0]))
 
 
 def balanced(count=BATCH):
@@ -129,13 +129,13 @@ def test_redistribution_is_a_function_of_raw_data():
   net = network(last=1.0)
   place = hidden_noise.find(net)
   x, y = balanced(40)
-  first = secure_sgd.sign_redistribution(place, x, y)
+  first = secure_sgd_released.sign_redistribution(place, x, y)
   np.testing.assert_array_equal(
-    first, secure_sgd.sign_redistribution(place, x, y)
+    first, secure_sgd_released.sign_redistribution(place, x, y)
   )  # no noise at all
   other = y.copy()
   other[0] = 1 - y[0]
-  second = secure_sgd.sign_redistribution(place, x, other)
+  second = secure_sgd_released.sign_redistribution(place, x, other)
   assert np.abs(first - second).max() > 1e-3
 
 

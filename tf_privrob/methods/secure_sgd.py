@@ -16,10 +16,10 @@ from tf_privrob import privacy
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import method
-from tf_privrob.methods import noise_place
 from tf_privrob.methods import one_shot
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import secure_sgd_config
+from tf_privrob.methods import secure_sgd_released
 
 _GRADIENT_STREAM = 0
 _UNIT = mechanisms.GaussianMechanism(1.0, 1.0)
@@ -129,8 +129,12 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
         run_dir,
         "redistribution",
         resume,
-        lambda attempt: self._measure(
-          x, y, one_shot.seed_of(self.config.seed, attempt)
+        lambda attempt: secure_sgd_released.measure(
+          self.network,
+          self.config,
+          x,
+          y,
+          one_shot.seed_of(self.config.seed, attempt),
         ),
       )
       spread = found[:-1].reshape(self.hidden_noise_shape)
@@ -144,51 +148,6 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     ]
     self.redistribution.assign(spread)
     self.fixed_noise.assign(self.draw(_draw_seed(config.seed), 2.0))
-
-  def _measure(self, x, y, seed: int) -> np.ndarray:
-    """R and Delta_HGM of a network that is then thrown away."""
-    config, rng = self.config, np.random.default_rng(seed)
-    copy = tf.keras.models.clone_model(self.network)
-    copy.set_weights(self.network.get_weights())
-    place = hidden_noise.find(copy)
-    optimizer = tf.keras.optimizers.SGD(config.learning_rate)
-    variables = copy.trainable_variables
-    optimizer.build(variables)
-
-    @tf.function
-    def step(images, labels, noise_seed):
-      with tf.GradientTape() as tape:
-        loss = tf.reduce_mean(
-          tf.nn.sparse_softmax_cross_entropy_with_logits(
-            labels, copy(images, training=True)
-          )
-        )
-      noisy = released_update(
-        tape.gradient(loss, variables), config, noise_seed
-      )
-      optimizer.apply_gradients(zip(noisy, variables))
-
-    size = min(config.batch_size, len(x))
-    for number in range(int(config.redistribution_steps)):
-      rows = rng.choice(len(x), size, replace=False)
-      step(
-        tf.constant(x[rows], tf.float32),
-        tf.constant(y[rows], tf.int64),
-        tf.constant([seed % 2**31, number]),
-      )
-    count = min(len(x), config.redistribution_batches * size)
-    rows = rng.choice(len(x), count, replace=False)
-    spread = sign_redistribution(
-      place,
-      x[rows],
-      y[rows],
-      config.redistribution_power,
-      config.redistribution_sum,
-    )
-    sensitivity = heterogeneous.claimed_sensitivity(
-      hidden_noise.first_kernel(place).numpy(), spread
-    )
-    return np.append(spread.ravel(), sensitivity)
 
   @property
   def _stddevs(self) -> tuple[float, tf.Tensor]:
@@ -267,7 +226,7 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     with tf.GradientTape() as tape:
       losses, metrics = self._example_losses((images, labels), seed=None)
       loss = tf.reduce_mean(losses)
-    noisy = released_update(
+    noisy = secure_sgd_released.update(
       tape.gradient(loss, variables),
       self.config,
       self._state.seed(_GRADIENT_STREAM),
@@ -393,47 +352,6 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
   def state_variables(self) -> list[tf.Variable]:
     """Adds r and the draw at h."""
     return [*super().state_variables(), self.redistribution, self.fixed_noise]
-
-
-def released_update(
-  gradients: Sequence[tf.Tensor],
-  config: secure_sgd_config.SecureSGDConfig,
-  seed: tf.Tensor,
-) -> list[tf.Tensor]:
-  """The code's "private" update from the mean gradient of a batch.
-
-  Kernels are clipped to C each, biases are left alone, and N(0,
-  gradient_stddev^2) is added to every value.
-  """
-  sizes = [int(np.prod(gradient.shape)) for gradient in gradients]
-  noise = tf.split(_UNIT.sample([sum(sizes)], seed), sizes)
-  clipped = [
-    tf.clip_by_norm(g, config.l2_clip_norm) if len(g.shape) > 1 else g
-    for g in gradients
-  ]
-  return [
-    g + config.gradient_stddev * tf.reshape(n, g.shape)
-    for g, n in zip(clipped, noise)
-  ]
-
-
-def sign_redistribution(
-  place: noise_place.NoisePlace,
-  x: np.ndarray,
-  y: np.ndarray,
-  power: float = 1.0,
-  total: float | None = None,
-) -> np.ndarray:
-  """R = |mean over examples of sign(dL/dh)|^power, scaled to a sum.
-
-  A function of raw data without any noise: releasing it, or noise of its shape,
-  is not private.
-  """
-  signs = sum(
-    np.sign(gradients).sum(axis=0)
-    for gradients in hidden_noise.hidden_gradients(place, x, y)
-  )
-  return hidden_noise.normalised(np.abs(signs / len(x)) ** power, total)
 
 
 class _Given:
