@@ -109,6 +109,25 @@ def test_inputs_too_large_for_a_gram_matrix_take_the_patch_bound(monkeypatch):
   )
 
 
+def test_quick_norms_are_larger_and_otherwise_the_same():
+  kernel = random_kernel([3, 3, 1, 2])
+  found = linear_norms.conv2d_map(kernel, (9, 9, 1))
+  exact, quick = found.norms(), found.norms(quick=True)
+  assert exact.bound("l2", "l2") < quick.bound("l2", "l2")
+  assert exact.bound("l1", "l2") == quick.bound("l1", "l2")
+  assert quick.bound("l2", "l2") <= 3 * exact.bound("l2", "l2")
+
+
+def test_large_inputs_are_bounded_by_fewer_squarings(monkeypatch):
+  """As for CIFAR-10: above the eigenvalue, and within 1%."""
+  a = random_kernel([60, 50])
+  gram, exact = a.T @ a, np.linalg.norm(a, 2) ** 2
+  monkeypatch.setattr(linear_norms, "_LARGE", 40)
+  found = linear_norms.gram_iteration(gram)
+  assert exact <= found <= 1.02 * exact
+  assert 1 <= linear_norms.gram_iteration(np.eye(300)) < 1.03
+
+
 @pytest.mark.parametrize("size", [1, 2, 40])
 @pytest.mark.parametrize("rank", [1, 3, 40])
 def test_gram_iteration_is_above_the_eigenvalue_and_near(size, rank):
@@ -239,6 +258,7 @@ def random_search(function, shape, seed=0, count=400):
     lambda: _keras.Reshape((3, 20)),
     lambda: _keras.Dropout(0.5),
     lambda: _keras.ReLU(),
+    lambda: _keras.ReLU(max_value=0.5, negative_slope=1.5),
     lambda: _keras.LeakyReLU(0.3),
     lambda: _keras.LeakyReLU(1.7),
     lambda: _keras.ELU(1.0),
@@ -296,6 +316,13 @@ def test_a_norm_too_small_is_caught_by_the_search():
   assert attained["l1", "l1"] > 0.9 * found.bound("l1", "l1")
 
 
+class Doubling(_keras.Flatten):
+  """A subclass may do anything."""
+
+  def call(self, inputs):
+    return 2 * super().call(inputs)
+
+
 @pytest.mark.parametrize(
   ("chain", "message"),
   [
@@ -310,6 +337,9 @@ def test_a_norm_too_small_is_caught_by_the_search():
       "'gelu'.*noise_position='before_activation'",
     ),
     (lambda: [_keras.Conv2DTranspose(2, 3)], "Conv2DTranspose"),
+    (lambda: [_keras.ReLU(threshold=0.5)], "threshold=0.*it jumps there"),
+    (lambda: [_keras.ThresholdedReLU(0.5)], "ThresholdedReLU.*unknown"),
+    (lambda: [Doubling()], "Doubling.*sensitivity is unknown"),
     (lambda: [_keras.DepthwiseConv2D(3)], "DepthwiseConv2D"),
     (lambda: [_keras.Dense(3)], "Put a Flatten layer before it"),
   ],

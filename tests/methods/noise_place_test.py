@@ -132,6 +132,21 @@ def _twice():
   return tf.keras.Model(inputs, _keras.Dense(3)(shared(shared(inputs))))
 
 
+def _used_elsewhere():
+  """In the other network there is nothing between the two layers."""
+  first, second = _keras.Dense(6), _keras.Dense(6)
+  tf.keras.Sequential([_keras.Input((6,)), first, second])
+  return tf.keras.Sequential(
+    [
+      _keras.Input((6,)),
+      first,
+      _keras.Lambda(lambda x: 100 * x),
+      second,
+      _keras.Dense(3),
+    ]
+  )
+
+
 def _normalised():
   return tf.keras.Sequential(
     [
@@ -155,6 +170,7 @@ def _normalised():
     (separate, (3,), "joins 2 of them|branches"),
     (_skip, (1,), "only way"),
     (_twice, (1,), "only once"),
+    (_used_elsewhere, (2,), "used only once, received 2 calls.*clone_model"),
     (
       lambda: tf.keras.Sequential([_keras.Dense(3)]),
       (0,),

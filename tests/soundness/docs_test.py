@@ -36,7 +36,9 @@ def test_every_named_test_exists():
   assert sorted(names - EVERY) == []
 
 
-@pytest.mark.parametrize("module", ["dpal_claims", "dpal_audit", "secure_sgd"])
+@pytest.mark.parametrize(
+  "module", ["dpal_claims", "dpal_audit", "pixeldp_claims", "secure_sgd"]
+)
 def test_no_soundness_test_is_left_out_of_the_page(module):
   path = pathlib.Path(__file__).parent / f"{module}_test.py"
   assert sorted(name for name in defined_tests(path) if name not in PAGE) == []

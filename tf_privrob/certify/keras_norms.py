@@ -104,6 +104,7 @@ def prefix_norms(
   input_shape: Sequence[int],
   last_activation: bool = True,
   stddev: np.ndarray | None = None,
+  quick: bool = False,
 ) -> operator_norms.OperatorNorms:
   """Norms of a chain of layers at inference, with their present weights.
 
@@ -114,6 +115,7 @@ def prefix_norms(
       of its own, for noise before it.
     stddev: of the noise behind the chain, one value an output; the norms are
       then those of D^-1 f, D = diag(stddev).
+    quick: see `LinearMap.norms`.
 
   Raises:
     ValueError: a layer's sensitivity is not known.
@@ -129,7 +131,7 @@ def prefix_norms(
       found = linear_map(layer, shape)
       if number == whitened_at:
         found = found.whitened(np.reshape(stddev, found.output_shape))
-      total = total.then(found.norms())
+      total = total.then(found.norms(quick))
       if last_activation or number < len(chain) - 1:
         slope = _activation_slope(layer)
         total = total.then(
@@ -173,7 +175,7 @@ def _last_linear(chain) -> int | None:
   for number in reversed(range(len(chain))):
     if _is_linear(chain[number]):
       return number
-    if not isinstance(chain[number], _ACTIVATIONS):
+    if not is_activation(chain[number]):
       return None
   return None
 
@@ -189,18 +191,18 @@ _ACTIVATIONS = (
 
 def is_activation(layer: tf.keras.layers.Layer) -> bool:
   """Whether the layer is an activation of its own, of each value."""
-  return isinstance(layer, _ACTIVATIONS)
+  return type(layer) in _ACTIVATIONS
 
 
 def _norms_without_kernel(layer, shape) -> operator_norms.OperatorNorms:
-  if isinstance(layer, _ACTIVATIONS):
+  if is_activation(layer):
     return operator_norms.elementwise_norms(shape, _activation_slope(layer))
-  if isinstance(layer, _SHAPING):
+  if type(layer) in _SHAPING:
     output_shape = tuple(layer.compute_output_shape((None, *shape))[1:])
     if isinstance(layer, _keras.InputLayer):
       output_shape = shape
     return operator_norms.elementwise_norms(shape, 1.0, output_shape)
-  if isinstance(layer, _POOLING) and layer.data_format == "channels_last":
+  if type(layer) in _POOLING and layer.data_format == "channels_last":
     return _pooling(layer, shape)
   raise ValueError(
     f"Expected layers of known sensitivity before the noise, received"
@@ -213,6 +215,12 @@ def _norms_without_kernel(layer, shape) -> operator_norms.OperatorNorms:
 def _activation_slope(layer) -> float:
   """The Lipschitz constant of an activation, alone or inside a layer."""
   if isinstance(layer, _keras.ReLU):
+    if layer.threshold:
+      raise ValueError(
+        f"Expected ReLU {layer.name!r} with threshold=0 before the noise,"
+        f" received {layer.threshold!r}: it jumps there, and its sensitivity is"
+        " unbounded. Use threshold=0, or put the noise before it."
+      )
     return max(1.0, abs(float(layer.negative_slope)))
   if isinstance(layer, _keras.LeakyReLU):
     return max(1.0, abs(float(layer.alpha)))

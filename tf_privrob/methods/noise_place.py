@@ -125,7 +125,7 @@ def find(
     front=_front(network, end),
     rest=rest,
   )
-  place.norms()  # an unknown sensitivity is refused here, not after training
+  certify.prefix_norms(layers, input_shape, not early, quick=True)  # or raises
   return place
 
 
@@ -149,6 +149,14 @@ def _chain_to(
       )
     layers.insert(0, before[0])
   layers = layers[1:]
+  for layer in layers:
+    if len(layer.inbound_nodes) != 1:  # which call is meant cannot be told
+      raise ValueError(
+        f"Expected {layer.name!r} before the noise to be used only once,"
+        f" received {len(layer.inbound_nodes)} calls, in {network.name!r} or in"
+        " another network. Pass tf.keras.models.clone_model(network) with its"
+        " weights."
+      )
   if sum(bool(layer.weights) for layer in layers) != noise_after:
     raise ValueError(
       f"Expected the first {noise_after} layers with weights of"

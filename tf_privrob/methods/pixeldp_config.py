@@ -121,7 +121,7 @@ class PixelDPConfig(method_config.DPSGDConfig):
       "ema_decay": 0.95,
     }
     return {
-      "mnist": cls(batch_size=128, epochs=8, checkpoint_every=100, **plain),
+      "mnist": cls(batch_size=128, epochs=12, checkpoint_every=100, **plain),
       "mnist_5k": cls(batch_size=64, epochs=20, checkpoint_every=100, **plain),
       "mnist_private": cls(batch_size=2048, epochs=40, **private),
       "mnist_5k_private": cls(
