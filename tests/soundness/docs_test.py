@@ -37,7 +37,7 @@ def test_every_named_test_exists():
 
 
 @pytest.mark.parametrize(
-  "module", ["dpal_claims", "dpal_audit", "pixeldp_claims"]
+  "module", ["dpal_claims", "dpal_audit", "pixeldp_claims", "secure_sgd"]
 )
 def test_no_soundness_test_is_left_out_of_the_page(module):
   path = pathlib.Path(__file__).parent / f"{module}_test.py"

@@ -31,6 +31,7 @@ from tf_privrob.certify.pixeldp import gaussian_search
 from tf_privrob.certify.pixeldp import gaussian_tight
 from tf_privrob.certify.running import run
 from tf_privrob.certify.score_bounds import robust_epsilon
+from tf_privrob.certify.secure_sgd import SecureSGDInference
 from tf_privrob.certify.single_layer import SingleLayerCertificate
 from tf_privrob.certify.single_layer import tight_epsilon
 from tf_privrob.certify.smoothing import RandomizedSmoothing
@@ -50,6 +51,7 @@ __all__ = [
   "NoisyModel",
   "OperatorNorms",
   "RandomizedSmoothing",
+  "SecureSGDInference",
   "SingleLayerCertificate",
   "VerifiedInference",
   "certified_accuracy",

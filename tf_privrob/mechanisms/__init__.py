@@ -18,6 +18,8 @@ from tf_privrob.mechanisms.functional import reduced_dp_epsilon
 from tf_privrob.mechanisms.gaussian import gaussian_dp_delta
 from tf_privrob.mechanisms.gaussian import gaussian_dp_epsilon
 from tf_privrob.mechanisms.gaussian import GaussianMechanism
+from tf_privrob.mechanisms.heterogeneous import extended_stddev
+from tf_privrob.mechanisms.heterogeneous import HeterogeneousGaussianMechanism
 from tf_privrob.mechanisms.laplace import LaplaceMechanism
 from tf_privrob.mechanisms.mechanism import Mechanism
 from tf_privrob.mechanisms.mechanism import stateless_seed
@@ -29,12 +31,14 @@ from tf_privrob.mechanisms.moments import PatchMoments
 __all__ = [
   "FunctionalNoise",
   "GaussianMechanism",
+  "HeterogeneousGaussianMechanism",
   "LaplaceMechanism",
   "Mechanism",
   "PatchFilters",
   "PatchMoments",
   "adlm_input_sensitivity",
   "adlm_label_sensitivity",
+  "extended_stddev",
   "filters_from_moments",
   "gaussian_dp_delta",
   "gaussian_dp_epsilon",

@@ -22,6 +22,10 @@ from tf_privrob.methods.plan import TrainingPlan
 from tf_privrob.methods.registry import build
 from tf_privrob.methods.registry import NAMES
 from tf_privrob.methods.registry import preset
+from tf_privrob.methods.secure_sgd import SecureSGD
+from tf_privrob.methods.secure_sgd_config import SecureSGDConfig
+from tf_privrob.methods.secure_sgd_config import SoundSecureSGDConfig
+from tf_privrob.methods.secure_sgd_sound import SoundSecureSGD
 
 __all__ = [
   "DPAL",
@@ -38,10 +42,14 @@ __all__ = [
   "NoisePlace",
   "PixelDP",
   "PixelDPConfig",
+  "SecureSGD",
+  "SecureSGDConfig",
   "SoundAdLM",
   "SoundAdLMConfig",
   "SoundDPAL",
   "SoundDPALConfig",
+  "SoundSecureSGD",
+  "SoundSecureSGDConfig",
   "TrainingPlan",
   "build",
   "preset",

@@ -19,6 +19,9 @@ from tf_privrob.methods import dpal_sound
 from tf_privrob.methods import method
 from tf_privrob.methods import pixeldp
 from tf_privrob.methods import pixeldp_config
+from tf_privrob.methods import secure_sgd
+from tf_privrob.methods import secure_sgd_config
+from tf_privrob.methods import secure_sgd_sound
 
 # The first class of settings is a method's default.
 _METHODS = {
@@ -33,6 +36,10 @@ _METHODS = {
     dpal_sound.SoundDPALConfig: dpal_sound.SoundDPAL,
   },
   "pixeldp": {pixeldp_config.PixelDPConfig: pixeldp.PixelDP},
+  "secure_sgd": {
+    secure_sgd_config.SecureSGDConfig: secure_sgd.SecureSGD,
+    secure_sgd_config.SoundSecureSGDConfig: secure_sgd_sound.SoundSecureSGD,
+  },
 }
 NAMES = tuple(sorted(_METHODS))
 

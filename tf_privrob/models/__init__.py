@@ -1,5 +1,7 @@
 """The papers' networks as plain Keras models that return logits."""
 
+from tf_privrob.models.denoiser import convolutional_denoiser
+from tf_privrob.models.denoiser import denoised_classifier
 from tf_privrob.models.logits import as_logits
 from tf_privrob.models.logits import returns_probabilities
 from tf_privrob.models.networks import by_name
@@ -8,16 +10,20 @@ from tf_privrob.models.networks import dpal_mnist
 from tf_privrob.models.networks import mlp
 from tf_privrob.models.networks import NAMES
 from tf_privrob.models.networks import pixeldp_mnist
+from tf_privrob.models.networks import secure_sgd_mnist
 from tf_privrob.models.networks import tutorial_cnn
 
 __all__ = [
   "NAMES",
   "as_logits",
   "by_name",
+  "convolutional_denoiser",
+  "denoised_classifier",
   "dpal_cifar10",
   "dpal_mnist",
   "mlp",
   "pixeldp_mnist",
   "returns_probabilities",
+  "secure_sgd_mnist",
   "tutorial_cnn",
 ]

@@ -195,6 +195,44 @@ def mlp(
   )
 
 
+def secure_sgd_mnist(
+  input_shape: Shape = (28, 28, 1),
+  num_classes: int = 10,
+  seed: int = 0,
+) -> tf.keras.Model:
+  """The MNIST network of the released SecureSGD code: 130,781 weights."""
+  _require_images(input_shape, smallest=4, name="secure_sgd_mnist")
+  s = _seeds(seed)
+
+  def initial():
+    return {
+      "kernel_initializer": tf.keras.initializers.TruncatedNormal(
+        stddev=0.1, seed=next(s)
+      ),
+      "bias_initializer": tf.keras.initializers.Constant(0.1),
+    }
+
+  def conv(filters):
+    return _layers.Conv2D(
+      filters, 5, padding="same", activation="relu", **initial()
+    )
+
+  return tf.keras.Sequential(
+    [
+      _layers.Input(tuple(input_shape)),
+      conv(32),
+      _layers.MaxPooling2D(2),
+      conv(64),
+      _layers.MaxPooling2D(2),
+      _layers.Flatten(),
+      _layers.Dense(25, "relu", **initial()),
+      _layers.Dropout(0.5, seed=next(s)),
+      _layers.Dense(num_classes, **initial()),
+    ],
+    name="secure_sgd_mnist",
+  )
+
+
 _BUILDERS = {
   "dpal_cifar10": dpal_cifar10,
   "dpal_cifar10_bn": functools.partial(dpal_cifar10, standardization="moving"),
@@ -207,6 +245,7 @@ _BUILDERS = {
   "dpal_mnist_tanh": functools.partial(dpal_mnist, activation="tanh"),
   "mlp": mlp,
   "pixeldp_mnist": pixeldp_mnist,
+  "secure_sgd_mnist": secure_sgd_mnist,
   "tutorial_cnn": tutorial_cnn,
   "tutorial_cnn_tanh": functools.partial(tutorial_cnn, activation="tanh"),
 }

@@ -1,0 +1,151 @@
+"""DP-SGD on a network with noise behind its first layer, before its activation.
+
+What SecureSGD and its sound heir share: the place, the scale of the noise, and
+how much each hidden unit matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import certify
+from tf_privrob import validate
+from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import method
+from tf_privrob.methods import noise_place
+
+_BATCH = 128
+
+
+class HiddenNoiseSGD(dp_sgd.DPSGD):
+  """A `certify.NoisyModel`: fresh noise can be added at h.
+
+  h is the output of the first layer with weights, Conv2D or Dense, before its
+  activation; nothing else of the input reaches the logits.
+  """
+
+  def __init__(self, network, config=None, record=None, **kwargs):
+    place = find(network)
+    super().__init__(network, config, record, **kwargs)
+    self._place = place
+
+  @property
+  def input_noise_shape(self) -> tuple[int, ...]:
+    """Of one example's noise at the input."""
+    return method.input_shape(self.network)
+
+  @property
+  def hidden_noise_shape(self) -> tuple[int, ...]:
+    """Of one example's noise at the first hidden layer."""
+    return self._place.noise_shape
+
+  def logits_with_noise(
+    self,
+    x: tf.Tensor,
+    input_noise: tf.Tensor | None = None,
+    hidden_noise: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    """Logits at inference, with further noise at x and at h."""
+    if input_noise is not None:
+      x = x + input_noise
+    hidden = self._place.before(tf.convert_to_tensor(x))
+    if hidden_noise is not None:
+      hidden = hidden + hidden_noise
+    return self._place.after(hidden)
+
+  def gaussian_certificate(
+    self, stddev: np.ndarray, norm: str, **settings
+  ) -> certify.SingleLayerCertificate:
+    """Proves radii from fresh N(0, stddev_k^2) at every coordinate of h.
+
+    The radius is (Phi^-1(p1) - Phi^-1(p2)) / 2 over ||D^-1 A||_{norm->2}, D =
+    diag(stddev), with the weights as they are now.
+    """
+    stddev = np.broadcast_to(
+      np.asarray(stddev, np.float64), self.hidden_noise_shape
+    )
+    scale = float(np.sqrt(np.mean(stddev**2)))
+    factors = stddev / scale
+    return certify.SingleLayerCertificate(
+      scale,
+      "hidden",
+      norm,
+      operator_norm=self._place.norms(factors).bound(norm, "l2"),
+      distribution="gaussian",
+      coordinate_scales=tuple(factors.ravel()),
+      **settings,
+    )
+
+
+def find(network: tf.keras.Model) -> noise_place.NoisePlace:
+  """The place behind the first layer with weights, before its activation."""
+  return noise_place.find(network, 1, "before_activation")
+
+
+def first_kernel(place: noise_place.NoisePlace) -> tf.Variable:
+  """W_1, of the layer before the noise."""
+  return place.kernel_layers()[0].kernel
+
+
+def kernel_norm(kernel: tf.Tensor) -> tf.Tensor:
+  """The largest singular value of a kernel as a matrix [patch, filters].
+
+  A scale for the noise, not a sensitivity: patches overlap. No gradient flows
+  through it.
+  """
+  kernel = tf.stop_gradient(tf.convert_to_tensor(kernel))
+  matrix = tf.reshape(kernel, [-1, kernel.shape[-1]])
+  wide = matrix.shape[0] < matrix.shape[1]
+  gram = tf.matmul(matrix, matrix, transpose_a=not wide, transpose_b=wide)
+  largest = tf.reduce_max(tf.linalg.eigvalsh(gram))
+  return tf.sqrt(tf.maximum(largest, 1e-12))
+
+
+def hidden_gradients(
+  place: noise_place.NoisePlace,
+  x: np.ndarray,
+  y: np.ndarray,
+  batch_size: int = _BATCH,
+) -> Iterator[np.ndarray]:
+  """dL/dh of each example on its own, [B, ...] at a time, without noise."""
+  if len(x) == 0:
+    raise ValueError("Expected at least one example for a redistribution.")
+  validate.positive_int(batch_size=batch_size)
+
+  @tf.function(
+    input_signature=[
+      tf.TensorSpec([None, *place.input_shape]),
+      tf.TensorSpec([None], tf.int64),
+    ]
+  )
+  def gradients(images, labels):
+    hidden = place.before(images)
+    with tf.GradientTape() as tape:
+      tape.watch(hidden)
+      losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels, place.after(hidden)
+      )
+    return tape.gradient(losses, hidden)
+
+  for start in range(0, len(x), batch_size):
+    rows = slice(start, start + batch_size)
+    yield gradients(
+      tf.constant(x[rows], tf.float32), tf.constant(y[rows], tf.int64)
+    ).numpy()
+
+
+def normalised(
+  importance: np.ndarray, total: float | None = None
+) -> np.ndarray:
+  """Scales to a sum of `total`; None: the number of units, an average of 1.
+
+  Where nothing is important, everything is alike.
+  """
+  importance = np.asarray(importance, np.float64)
+  total = importance.size if total is None else total
+  if not importance.sum() > 0:
+    importance = np.ones_like(importance)
+  return importance * (total / importance.sum())

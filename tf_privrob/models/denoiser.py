@@ -1,0 +1,167 @@
+"""A denoiser in front of a classifier that stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import validate
+from tf_privrob.models import logits
+
+_layers = tf.keras.layers
+
+
+def convolutional_denoiser(
+  input_shape: Sequence[int],
+  filters: int = 16,
+  size: int = 5,
+  seed: int = 0,
+) -> tf.keras.Model:
+  """A small autoencoder that starts as the identity.
+
+    h = conv(x),   x_hat = P h + conv(relu(conv(relu(h))))
+
+  The residual path P h, a 1x1 convolution, leaves from h and not from x. If
+  noise is added to h, as SecureSGD does, then nothing but h + noise is known
+  of x, which a certificate at h rests on; a path from x around the noise would
+  void it. The first filters of h start as copies of the image's channels, P as
+  their selection and the last convolution as zero.
+
+  Args:
+    input_shape: height, width, channels of an image.
+    filters: of the hidden layers, at least the image's channels.
+    size: of the first layer's kernel.
+    seed: of the initial weights.
+  """
+  shape = tuple(input_shape)
+  if len(shape) != 3:
+    raise ValueError(
+      "Expected images (height, width, channels) for a convolutional denoiser,"
+      f" received input_shape={shape}."
+    )
+  channels = shape[2]
+  validate.positive_int(filters=filters, size=size)
+  if filters < channels:
+    raise ValueError(
+      f"Expected filters={filters} of at least the image's {channels} channels,"
+      " which the first ones start as."
+    )
+
+  def conv(count, kernel_size, offset, name, **kwargs):
+    return _layers.Conv2D(
+      count,
+      kernel_size,
+      padding="same",
+      kernel_initializer=tf.keras.initializers.GlorotUniform(
+        1000 * seed + offset
+      ),
+      name=name,
+      **kwargs,
+    )
+
+  inputs = tf.keras.Input(shape)
+  first = conv(filters, size, 0, "denoiser_first")
+  residual = conv(channels, 1, 1, "denoiser_residual", use_bias=False)
+  last = conv(channels, 3, 2, "denoiser_last")
+  hidden = first(inputs)
+  features = _layers.ReLU(name="denoiser_relu")(hidden)
+  features = conv(filters, 3, 3, "denoiser_hidden", activation="relu")(features)
+  outputs = _layers.Add(name="denoiser_sum")([residual(hidden), last(features)])
+  kernel = first.kernel.numpy()
+  kernel[..., :channels] = 0
+  kernel[(size - 1) // 2, (size - 1) // 2, :, :channels] = np.eye(channels)
+  first.kernel.assign(kernel)
+  residual.kernel.assign(np.eye(filters, channels)[None, None])
+  last.kernel.assign(tf.zeros_like(last.kernel))
+  return tf.keras.Model(inputs, outputs, name="convolutional_denoiser")
+
+
+def denoised_classifier(
+  denoiser: tf.keras.Model, classifier: tf.keras.Model
+) -> tf.keras.Model:
+  """classifier(denoiser(x)) as one flat network; only the denoiser is trained.
+
+  The classifier is copied, layers renamed `classifier_...` and frozen, so that
+  the one that was given can be used on. A dropout in it is switched off, a
+  batch normalisation uses its moving averages: both follow from the freezing
+  or the copy. The denoiser's layers are shared.
+
+  Args:
+    denoiser: from an image to an image of the classifier's input shape.
+    classifier: a built functional or sequential network that returns logits.
+
+  Raises:
+    ValueError: if the two do not fit, or the denoiser has nothing to train.
+  """
+  _require_graph(denoiser=denoiser, classifier=classifier)
+  if denoiser.output_shape != classifier.input_shape:
+    raise ValueError(
+      f"Expected a denoiser whose output has the classifier's input shape"
+      f" {classifier.input_shape[1:]}, received {denoiser.output_shape[1:]}."
+    )
+  if logits.returns_probabilities(classifier):
+    raise ValueError(
+      f"Expected a classifier that returns logits, received"
+      f" {classifier.name!r}, which ends in a softmax. Pass"
+      " models.as_logits(classifier)."
+    )
+  if not denoiser.trainable_variables:
+    raise ValueError(
+      f"Expected a denoiser with trainable weights, received"
+      f" {denoiser.name!r} with none."
+    )
+  frozen = tf.keras.models.clone_model(classifier, clone_function=_renamed)
+  frozen.set_weights(classifier.get_weights())
+  outputs = _apply(frozen, denoiser.output)
+  frozen.trainable = False
+  return tf.keras.Model(
+    denoiser.input, outputs, name=f"denoised_{classifier.name}"
+  )
+
+
+def _require_graph(**models: tf.keras.Model) -> None:
+  """Refuses models whose layers cannot be told apart, or of several inputs."""
+  for role, model in models.items():
+    try:
+      _ = model.input, model.output
+      known = isinstance(model.input_shape, tuple)
+    except (AttributeError, ValueError):
+      known = False
+    if not known:
+      raise ValueError(
+        f"Expected a functional {role}, or a sequential one with an Input layer"
+        f" and a single input, received {type(model).__name__}"
+        f" {getattr(model, 'name', '')!r}."
+      )
+
+
+def _renamed(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
+  config = {**layer.get_config(), "name": f"classifier_{layer.name}"}
+  if isinstance(layer, _layers.Dropout):
+    config["rate"] = 0.0
+  return type(layer).from_config(config)
+
+
+def _apply(model: tf.keras.Model, tensor):
+  """The model's layers called one by one on `tensor`, in place of its input."""
+  values = {id(model.inputs[0]): tensor}
+  for layer in model.layers:
+    if isinstance(layer, _layers.InputLayer):
+      continue
+    for node in list(layer.inbound_nodes):
+      if not all(id(source) in values for source in node.keras_inputs):
+        continue  # a call outside this model
+      args, kwargs = tf.nest.map_structure(
+        lambda value: values.get(id(value), value),
+        (node.call_args, node.call_kwargs),
+      )
+      results = tf.nest.flatten(layer(*args, **kwargs))
+      values.update(zip(map(id, tf.nest.flatten(node.outputs)), results))
+  if id(model.outputs[0]) not in values:
+    raise ValueError(
+      f"Expected a classifier whose layers are each used once, received"
+      f" {model.name!r}."
+    )
+  return values[id(model.outputs[0])]
