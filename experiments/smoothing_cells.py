@@ -47,7 +47,10 @@ class Recipe:
     network: by name.
     stddev_field: the setting that takes the smoothing noise; None: training
       does not know it, and one model serves all of them.
-    certificate: "smoothing", or "own": the method's certifier.
+    stddev_factor: the setting is so many times the smoothing noise.
+    certificate: "smoothing", or "own": the method's certifier, in l_2.
+    num_images: with certificates; None: those of the scale.
+    draws: numbers of estimation draws; None: those of the scale.
   """
 
   label: str
@@ -56,7 +59,10 @@ class Recipe:
   changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   network: str = "tutorial_cnn_tanh"
   stddev_field: Optional[str] = "smoothing_stddev"
+  stddev_factor: float = 1.0
   certificate: str = "smoothing"
+  num_images: Optional[int] = None
+  draws: Optional[tuple[int, ...]] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +142,11 @@ class Cell:
     return dataclasses.replace(self, part="train")
 
 
+def draws_of(scale: Scale, recipe: str) -> tuple[int, ...]:
+  """Numbers of estimation draws of a recipe."""
+  return scale.recipes[recipe].draws or scale.draws
+
+
 def cells(scale: Scale) -> list[Cell]:
   """All cells, model by model, training first."""
   found = []
@@ -143,7 +154,8 @@ def cells(scale: Scale) -> list[Cell]:
     for stddev in scale.stddevs:
       for name, recipe in scale.recipes.items():
         trained_for = stddev if recipe.stddev_field else None
-        parts = ["train", *(f"certify-{stddev:g}-{n}" for n in scale.draws)]
+        draws = draws_of(scale, name)
+        parts = ["train", *(f"certify-{stddev:g}-{n}" for n in draws)]
         if name in scale.attacked:
           parts.append(f"attack-{stddev:g}")
         found += [Cell(name, dp_epsilon, trained_for, part) for part in parts]
@@ -162,7 +174,7 @@ def settings(cell: Cell, scale: Scale, num_train: int):
     "dp_delta": DP_DELTA,
   }
   if recipe.stddev_field:
-    changes[recipe.stddev_field] = cell.trained_for
+    changes[recipe.stddev_field] = cell.trained_for * recipe.stddev_factor
   config = dataclasses.replace(config, **changes)
   most = max(num_train // 4, 1)
   return dataclasses.replace(config, batch_size=min(config.batch_size, most))

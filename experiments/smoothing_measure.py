@@ -46,6 +46,11 @@ def chosen_rows(dataset, count: int) -> np.ndarray:
   return np.arange(0, dataset.num_test, stride)[:count]
 
 
+def _rows(cell, scale, dataset) -> np.ndarray:
+  count = scale.recipes[cell.recipe].num_images or scale.num_images
+  return chosen_rows(dataset, count)
+
+
 def train_cell(cell, scale, dataset, folder) -> dict:
   """Trains, or goes on with a training that was killed; the result."""
   from tf_privrob import binomial
@@ -100,12 +105,12 @@ def certificates(cell, scale, dataset, model, folder) -> list:
   from tf_privrob import certify
 
   if scale.recipes[cell.recipe].certificate == "own":
-    certifier = model.certifier(num_estimation=cell.draws)
+    certifier = model.certifier(norm="l2", num_estimation=cell.draws)
   else:
     certifier = certify.RandomizedSmoothing(
       cell.stddev, num_estimation=cell.draws
     )
-  rows = chosen_rows(dataset, scale.num_images)
+  rows = _rows(cell, scale, dataset)
   return certify.run(
     certifier,
     model,
@@ -148,13 +153,12 @@ def attack_cell(cell, scale, dataset, model, folder) -> dict:
   each certificate. The verdict is the majority of fresh draws.
   """
   started = time.monotonic()
-  wanted = dataclasses.replace(
-    cell, part=f"certify-{cell.stddev:g}-{max(scale.draws)}"
-  )
+  draws = min(smoothing_cells.draws_of(scale, cell.recipe))
+  wanted = dataclasses.replace(cell, part=f"certify-{cell.stddev:g}-{draws}")
   found = certificates(wanted, scale, dataset, model, folder)
   found = [row for row in found if row.correct and row.radius > 0]
   found = found[: scale.num_attacked]
-  rows = chosen_rows(dataset, scale.num_images)
+  rows = _rows(cell, scale, dataset)
   x = dataset.x_test[rows[[row.index for row in found]]]
   own = scale.recipes[cell.recipe].certificate == "own"
   fallen = attack_inside(
@@ -166,7 +170,7 @@ def attack_cell(cell, scale, dataset, model, folder) -> dict:
   )
   return {
     "stddev": cell.stddev,
-    "draws": max(scale.draws),
+    "draws": draws,
     "attacked": len(found),
     "fallen": int(fallen.sum()),
     "expected_at_most": len(found) * (1 - found[0].confidence) if found else 0,

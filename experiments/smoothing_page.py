@@ -155,15 +155,17 @@ def notes(experiment) -> list[str]:
     " confidence 99.9 %, each image on its own, whatever the weights.",
     f"Budgets are proven at delta {delta} by PLD with Poisson sampling,"
     " add-or-remove-one. Choosing settings is not charged.",
-    f"{scale['num_images']} test images, evenly spread. The average certified"
-    " radius counts wrong and abstained images as 0; it grows with the number"
-    " of draws, which caps every radius, so compare equal draws only.",
+    f"{scale['num_images']} test images, evenly spread, or fewer where the"
+    " table says so. The average certified radius counts wrong and abstained"
+    " images as 0; it grows with the number of draws, which caps every radius,"
+    " so compare equal draws only.",
     "Published: Wu et al., Augment then Smooth (TMLR 2024), the best of their"
     " methods for each noise, at dp_epsilon about 3 by RDP. Their script draws"
     f" {smoothing_cells.PUBLISHED_DRAWS:,} times by default, and only with"
     " that do their radii fit their certified accuracies.",
-    "Methods with noise inside the network are certified behind it, with the"
-    " norm of the trained layers; the noise there has the same size.",
+    "Methods with noise inside the network (PixelDP, SecureSGD) are certified"
+    " by their own layer and the norm of the trained weights before it. Their"
+    " noise is set so that it is worth about the stated one at the input.",
   ]
 
 
