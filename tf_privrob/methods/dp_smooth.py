@@ -36,7 +36,7 @@ class DPSmoothConfig(method_config.DPSGDConfig):
     macer_sharpness: beta of "macer".
     attack_steps: of SmoothAdv, l_2 steps against the soft smoothed classifier
       over the same K copies; 0 trains on clean examples.
-    attack_eps: its radius.
+    attack_eps: its radius. None: twice `smoothing_stddev`.
   """
 
   smoothing_stddev: float = 0.25
@@ -47,7 +47,7 @@ class DPSmoothConfig(method_config.DPSGDConfig):
   macer_margin: float = 8.0
   macer_sharpness: float = 16.0
   attack_steps: int = 0
-  attack_eps: float = 0.5
+  attack_eps: Optional[float] = None
 
   def __post_init__(self):
     super().__post_init__()
@@ -63,8 +63,9 @@ class DPSmoothConfig(method_config.DPSGDConfig):
       regularizer_weight=self.regularizer_weight,
       entropy_weight=self.entropy_weight,
       attack_steps=self.attack_steps,
-      attack_eps=self.attack_eps,
     )
+    if self.attack_eps is not None:
+      validate.positive(attack_eps=self.attack_eps)
     if self.augmentation == "noise":
       raise ValueError(
         "Expected augmentation='none', 'shift' or 'shift_flip', received"
@@ -74,20 +75,25 @@ class DPSmoothConfig(method_config.DPSGDConfig):
   @classmethod
   def presets(cls) -> dict[str, DPSmoothConfig]:
     """Settings by name; `docs/results.md` has what they reach."""
-    common = {"dp_delta": 1e-6, "l2_clip_norm": 0.5, "learning_rate": 8.0}
+    common = {
+      "dp_delta": 1e-6,
+      "l2_clip_norm": 0.5,
+      "augmentation_multiplicity": 2,
+      "attack_steps": 1,
+    }
     return {
       "mnist": cls(
         batch_size=2048,
-        epochs=10,
-        ema_decay=0.95,
-        augmentation_multiplicity=4,
+        epochs=20,
+        learning_rate=8.0,
+        ema_decay=0.97,
         **common,
       ),
       "mnist_5k": cls(
         batch_size=512,
-        epochs=20,
+        epochs=30,
+        learning_rate=4.0,
         ema_decay=0.95,
-        augmentation_multiplicity=4,
         **common,
       ),
     }
@@ -98,6 +104,13 @@ class DPSmoothConfig(method_config.DPSGDConfig):
     if self.training_stddev is None:
       return self.smoothing_stddev
     return self.training_stddev
+
+  @property
+  def attack_radius(self) -> float:
+    """Of SmoothAdv."""
+    if self.attack_eps is None:
+      return 2 * self.smoothing_stddev
+    return self.attack_eps
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
@@ -132,7 +145,7 @@ class DPSmooth(dp_sgd.DPSGD):
     """Builds the attack, then what DP-SGD needs."""
     config = self.config
     self._attack = config.attack_steps and attacks.PGD(
-      config.attack_eps,
+      config.attack_radius,
       "l2",
       tuple(value_range),
       steps=config.attack_steps,
