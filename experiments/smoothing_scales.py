@@ -27,6 +27,13 @@ def _recipes(size: str, few: int, **changes) -> dict[str, Recipe]:
   own = {"certificate": "own", "num_images": few, "draws": (1_000,)}
   return {
     "dp_smooth": Recipe("DPSmooth", "dp_smooth", size, changes),
+    "scattering": Recipe(
+      "DPSmooth on scattering",
+      "dp_smooth",
+      "scattering",
+      changes,
+      "scattering_linear",
+    ),
     "dp_sgd": Recipe("DP-SGD", "dp_sgd", size, changes, stddev_field=None),
     "pixeldp": Recipe(
       "PixelDP and DP-SGD",
@@ -77,6 +84,6 @@ SCALES = {
     recipes=_recipes("mnist", 100),
     num_images=500,
     draws=(10_000, 100_000),
-    attacked=("dp_smooth", "pixeldp", "secure_sgd"),
+    attacked=("dp_smooth", "scattering", "pixeldp", "secure_sgd"),
   ),
 }

@@ -10,6 +10,7 @@ _layers = tf.keras.layers
 @pytest.mark.parametrize(
   ("name", "shape", "weights"),
   [
+    ("scattering_linear", (28, 28, 1), 8_340),
     ("tutorial_cnn", (28, 28, 1), 26_010),
     ("tutorial_cnn_tanh", (28, 28, 1), 26_010),
     ("dpal_mnist", (28, 28, 1), 317_066),  # facts 1.2

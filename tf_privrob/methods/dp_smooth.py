@@ -89,6 +89,14 @@ class DPSmoothConfig(method_config.DPSGDConfig):
         ema_decay=0.97,
         **common,
       ),
+      # For the network scattering_linear: short, and without an attack.
+      "scattering": cls(
+        batch_size=2048,
+        epochs=5,
+        learning_rate=8.0,
+        ema_decay=0.95,
+        **{**common, "attack_steps": 0},
+      ),
       "mnist_5k": cls(
         batch_size=512,
         epochs=30,

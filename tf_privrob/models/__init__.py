@@ -10,6 +10,7 @@ from tf_privrob.models.networks import dpal_mnist
 from tf_privrob.models.networks import mlp
 from tf_privrob.models.networks import NAMES
 from tf_privrob.models.networks import pixeldp_mnist
+from tf_privrob.models.networks import scattering_linear
 from tf_privrob.models.networks import secure_sgd_mnist
 from tf_privrob.models.networks import tutorial_cnn
 
@@ -24,6 +25,7 @@ __all__ = [
   "mlp",
   "pixeldp_mnist",
   "returns_probabilities",
+  "scattering_linear",
   "secure_sgd_mnist",
   "tutorial_cnn",
 ]
