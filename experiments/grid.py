@@ -33,8 +33,12 @@ class Cell(Protocol):
 
 
 def select(every: Sequence[Cell], text: str) -> list[Cell]:
-  """Cells whose names contain the text, and the trainings they need."""
-  wanted = {cell for cell in every if text in cell.name}
+  """Cells whose names contain the text, and the trainings they need.
+
+  A whole name means that cell only, though others may contain it.
+  """
+  wanted = {cell for cell in every if text == cell.name}
+  wanted = wanted or {cell for cell in every if text in cell.name}
   if not wanted:
     names = [cell.name for cell in every]
     near = difflib.get_close_matches(text, names, n=1, cutoff=0.4)

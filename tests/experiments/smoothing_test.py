@@ -88,6 +88,18 @@ def test_cells_bring_their_training():
   ]
 
 
+def test_a_whole_name_means_that_cell_only():
+  scale = dataclasses.replace(_TINY, draws=(10, 100))
+  every = smoothing_cells.cells(scale)
+  chosen = grid.select(every, "plain-3/certify-0.5-10")
+  assert [cell.part for cell in chosen] == ["train", "certify-0.5-10"]
+  more = grid.select(every, "plain-3/certify-0.5-1")
+  assert [cell.part for cell in more][1:] == [
+    "certify-0.5-10",
+    "certify-0.5-100",
+  ]
+
+
 def test_settings_take_budget_and_noise():
   cell = smoothing_cells.Cell("flagship", 3.0, 0.5, "train")
   config = smoothing_cells.settings(cell, _TINY, 1000)
