@@ -99,6 +99,7 @@ class Experiment(grid.Experiment):
     work = {
       "certify": smoothing_measure.certify_cell,
       "attack": smoothing_measure.attack_cell,
+      "claimed": smoothing_measure.claimed_cell,
     }[kind]
     return work(cell, self.scale, self.dataset, self._model[1], folder)
 

@@ -48,7 +48,8 @@ class Recipe:
     stddev_field: the setting that takes the smoothing noise; None: training
       does not know it, and one model serves all of them.
     stddev_factor: the setting is so many times the smoothing noise.
-    certificate: "smoothing", or "own": the method's certifier, in l_2.
+    certificate: "smoothing"; "own": the method's certifier, in l_2; "claimed":
+      l_inf sizes that the method claims, and proven ones, all attacked.
     num_images: with certificates; None: those of the scale.
     draws: numbers of estimation draws; None: those of the scale.
   """
@@ -105,7 +106,7 @@ class Cell:
     recipe: its name.
     dp_epsilon: the proven budget, at DP_DELTA.
     trained_for: the smoothing noise it was trained for, if any.
-    part: "train", "certify-<stddev>-<draws>" or "attack-<stddev>".
+    part: "train", "certify-<stddev>-<draws>", "attack-<stddev>" or "claimed".
   """
 
   recipe: str
@@ -158,6 +159,8 @@ def cells(scale: Scale) -> list[Cell]:
         parts = ["train", *(f"certify-{stddev:g}-{n}" for n in draws)]
         if name in scale.attacked:
           parts.append(f"attack-{stddev:g}")
+        if recipe.certificate == "claimed":
+          parts = ["train", "claimed"]
         found += [Cell(name, dp_epsilon, trained_for, part) for part in parts]
   return list(dict.fromkeys(found))  # one training may serve several noises
 

@@ -181,6 +181,43 @@ def attack_cell(cell, scale, dataset, model, folder) -> dict:
   }
 
 
+def claimed_cell(cell, scale, dataset, model, folder) -> dict:
+  """SecureSGD's claimed l_inf sizes beside proven ones, attacked from inside.
+
+  Both are about the same model and images. Attacks stay in the value range.
+  """
+  del folder
+  started = time.monotonic()
+  rows = _rows(cell, scale, dataset)
+  x, y = dataset.x_test[rows], dataset.y_test[rows]
+  proven = model.proven_certifier("linf", num_estimation=min(scale.draws))
+  result = {"count": len(x)}
+  for kind, certifier in (("claimed", model.certifier()), ("proven", proven)):
+    found = [row for row in certifier.certify(model, x, y) if row.correct]
+    found = [row for row in found if row.radius > 0][: scale.num_attacked]
+    fallen = attack_inside(
+      model.noisy_logits,
+      x[[row.index for row in found]],
+      np.array([row.prediction for row in found]),
+      np.array([row.radius for row in found]),
+      scale,
+      "linf",
+      dataset.value_range,
+    )
+    result[kind] = {
+      "attacked": len(found),
+      "fallen": int(fallen.sum()),
+      "median_size": float(np.median([r.radius for r in found] or [0.0])),
+    }
+  return {
+    **result,
+    "attack_steps": scale.attack_steps,
+    "eot_draws": scale.eot_draws,
+    "verdict_draws": scale.verdict_draws,
+    "seconds": round(time.monotonic() - started, 2),
+  }
+
+
 def smoothed(model, stddev: float):
   """One noisy pass, as a function of (x, seed)."""
   import tensorflow as tf
@@ -193,7 +230,7 @@ def smoothed(model, stddev: float):
 
 
 def attack_inside(
-  noisy_logits, x, labels, radii, scale, norm: str = "l2"
+  noisy_logits, x, labels, radii, scale, norm="l2", value_range=_NO_BOX
 ) -> np.ndarray:
   """Whether the majority class of each image leaves its label.
 
@@ -204,6 +241,7 @@ def attack_inside(
     radii: an attack stays inside the image's own one.
     scale: steps and draws.
     norm: of the radii.
+    value_range: the attack stays in it.
   """
   import tensorflow as tf
 
@@ -214,7 +252,7 @@ def attack_inside(
     return np.zeros(0, bool)
   # The margin of log-probabilities does not fade where the model is sure.
   attack = attacks.PGD(
-    0.0, norm, _NO_BOX, loss="margin", steps=scale.attack_steps
+    0.0, norm, value_range, loss="margin", steps=scale.attack_steps
   )
   target = attacks.eot(noisy_logits, scale.eot_draws)
   craft = tf.function(

@@ -22,6 +22,7 @@ def tables(experiment, results: Results) -> list[Table]:
     _radius_table(experiment, results),
     *_accuracy_tables(experiment, results),
     _attack_table(results),
+    _claimed_table(results),
     _training_table(results),
   ]
   return [table for table in made if table.rows]
@@ -121,6 +122,24 @@ def _attack_table(results: Results) -> Table:
   head = [*_WHO, "noise", "certified images attacked", "class changed"]
   head.append("failures the confidence allows, in expectation")
   return Table("EOT-PGD inside each image's own certified radius", head, rows)
+
+
+def _claimed_table(results: Results) -> Table:
+  rows = []
+  for result in results.values():
+    if result["part"] == "claimed":
+      cells = [
+        cell
+        for kind in (result["claimed"], result["proven"])
+        for cell in (
+          f"{kind['median_size']:.4f}",
+          f"{kind['fallen']} of {kind['attacked']}",
+        )
+      ]
+      rows.append([*_who(results, result), *cells])
+  head = [*_WHO, "median claimed l_inf size", "of the claimed, class changed"]
+  head += ["median proven l_inf radius", "of the proven, class changed"]
+  return Table("Claimed sizes and proven radii, attacked inside", head, rows)
 
 
 def _training_table(results: Results) -> Table:

@@ -203,6 +203,40 @@ def test_accuracy_between_radii_is_that_of_the_larger_one():
   assert found == [0.9, 0.8, 0.8, 0.5, 0.0]
 
 
+def test_claimed_sizes_stand_beside_proven_ones(tmp_path, digits):
+  changes = {
+    "l2_clip_norm": 0.1,
+    "redistribution_steps": 2,
+    "epochs": 2.0,
+    "num_draws": 50,
+    "batch_size": 64,
+  }
+  recipe = smoothing_cells.Recipe(
+    "Released",
+    "secure_sgd",
+    "mnist_released",
+    changes,
+    "secure_sgd_mnist",
+    stddev_field=None,
+    certificate="claimed",
+  )
+  scale = dataclasses.replace(_TINY, recipes={"released": recipe}, attacked=())
+  experiment = smoothing.Experiment(str(tmp_path), "tiny", scale, digits)
+  names = [cell.name for cell in experiment.cells]
+  assert names == ["released-3/train", "released-3/claimed"]
+  experiment.open(resume=False)
+  experiment.run(experiment.cells)
+  experiment.write()
+  trained, result = experiment.results().values()
+  assert trained["proven"] is None
+  assert trained["claimed"]["dp_epsilon"] > 0
+  assert result["proven"]["fallen"] == 0
+  assert result["claimed"]["fallen"] <= result["claimed"]["attacked"]
+  text = experiment.folder.file("table.md").read_text()
+  assert "## Claimed sizes and proven radii, attacked inside" in text
+  assert "none known" in text
+
+
 @pytest.mark.parametrize(("factor", "fallen"), [(0.9, 0), (1.2, 20)])
 def test_attacks_inside_find_the_edge_of_a_half_space(factor, fallen):
   """The radius of 1[w x > 0] is |w x| / |w| under any Gaussian noise."""
