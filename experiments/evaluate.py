@@ -9,6 +9,7 @@ Keras classifier can be evaluated: --model=my.keras --dataset=mnist.
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 
@@ -17,6 +18,7 @@ from absl import flags
 
 from experiments import command
 
+_DEFAULT_STDDEV = 0.25
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to evaluate.")
 _MODEL = flags.DEFINE_string(
   "model", None, "A Keras file; default: model.keras of the run folder."
@@ -40,7 +42,10 @@ _L1 = flags.DEFINE_list("l1_eps", ["2", "5", "10"], "Sizes of l_1 attacks.")
 _STEPS = flags.DEFINE_integer("steps", 40, "Steps of iterative attacks.")
 _ATTACKED = flags.DEFINE_integer("num_attacked", 500, "Test examples attacked.")
 _STDDEV = flags.DEFINE_float(
-  "smoothing_stddev", 0.25, "Noise of the smoothed classifier."
+  "smoothing_stddev",
+  None,
+  "Noise of the smoothed classifier. Default: the method's own certificate, or"
+  f" {_DEFAULT_STDDEV} if it has none.",
 )
 _SELECTION = flags.DEFINE_integer(
   "num_selection", 100, "Draws to pick a class."
@@ -113,10 +118,14 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
     resume=resume,
     seed=seed,
   )
-  reach = max(certifier.largest_radius, 0.05)
+  reach = max(*(row.radius for row in rows), 0.05)
+  if isinstance(certifier, certify.RandomizedSmoothing):
+    reach = max(certifier.largest_radius, 0.05)
   radii = [radius for radius in _RADII if radius <= reach + 0.05]
   return {
-    "smoothing_stddev": certifier.smoothing_stddev,
+    "smoothing_stddev": getattr(certifier, "smoothing_stddev", None),
+    "norm": rows[0].norm,
+    "method": rows[0].method,
     "num_selection": certifier.num_selection,
     "num_estimation": certifier.num_estimation,
     "confidence": certifier.confidence,
@@ -126,6 +135,26 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
     "mean_radius": certify.mean_certified_radius(rows),
     "seconds": round(sum(row.seconds for row in rows), 2),
   }
+
+
+def choose_certifier(model, stddev: float | None, **settings):
+  """Smoothing with the noise asked for; without, the method's own certificate.
+
+  Args:
+    model: Keras classifier, or a method, whose `certifier()` counts if what it
+      gives is proven.
+    stddev: of the noise at the input, or None.
+    **settings: num_selection, num_estimation, confidence.
+  """
+  from tf_privrob import certify
+
+  own = getattr(model, "certifier", None)
+  own = own() if stddev is None and own is not None else None
+  proven = (certify.RandomizedSmoothing, certify.SingleLayerCertificate)
+  if isinstance(own, proven):
+    return dataclasses.replace(own, **settings)
+  stddev = _DEFAULT_STDDEV if stddev is None else stddev
+  return certify.RandomizedSmoothing(stddev, **settings)
 
 
 def parse_attacks() -> list[tuple[str, str, float]]:
@@ -231,7 +260,6 @@ def main() -> None:
   import tensorflow as tf
 
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
-  from tf_privrob import certify
   from tf_privrob import data
   from tf_privrob import models
   from tf_privrob import run_folder
@@ -259,12 +287,12 @@ def main() -> None:
       "config.json",
       {"method": "imported model", "dataset": name, "network": _MODEL.value},
     )
-  certifier = certify.RandomizedSmoothing(
+  certifier = choose_certifier(
+    model,
     _STDDEV.value,
-    _SELECTION.value,
-    _ESTIMATION.value,
-    _CONFIDENCE.value,
-    dataset.num_classes,
+    num_selection=_SELECTION.value,
+    num_estimation=_ESTIMATION.value,
+    confidence=_CONFIDENCE.value,
   )
   metrics = evaluate(
     folder,

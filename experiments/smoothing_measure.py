@@ -29,6 +29,11 @@ def load_dataset(name: str, data_dir: str | None, holdout: int = 0):
   dataset = data.load(name, data_dir)
   if not holdout:
     return dataset
+  if holdout >= dataset.num_train:
+    raise ValueError(
+      f"Expected more than the {holdout:,} training images that are held out,"
+      f" received {dataset.num_train:,} in {name}. Use dataset=mnist."
+    )
   return dataclasses.replace(
     dataset,
     x_train=dataset.x_train[:-holdout],

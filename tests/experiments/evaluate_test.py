@@ -1,0 +1,53 @@
+"""Which certificate a model is evaluated by."""
+
+import pytest
+
+from experiments import evaluate
+from tf_privrob import certify
+from tf_privrob import data
+from tf_privrob import methods
+from tf_privrob import models
+
+_SETTINGS = {"num_selection": 25, "num_estimation": 200, "confidence": 0.99}
+
+
+def _network():
+  return models.mlp((8, 8, 1), 10, hidden=(6,), activation="tanh")
+
+
+def test_a_method_is_certified_by_its_own_certificate():
+  config = methods.DPSmoothConfig(smoothing_stddev=0.4)
+  model = methods.DPSmooth(_network(), config)
+  found = evaluate.choose_certifier(model, None, **_SETTINGS)
+  assert found == certify.RandomizedSmoothing(0.4, **_SETTINGS)
+
+
+def test_noise_that_is_asked_for_comes_first():
+  model = methods.DPSmooth(_network(), methods.DPSmoothConfig())
+  found = evaluate.choose_certifier(model, 0.7, **_SETTINGS)
+  assert found == certify.RandomizedSmoothing(0.7, **_SETTINGS)
+
+
+@pytest.mark.parametrize("kind", ["plain", "dp_sgd", "claimed_only"])
+def test_models_without_a_proven_one_are_smoothed(kind):
+  model = _network()
+  if kind == "dp_sgd":
+    model = methods.DPSGD(model)
+  if kind == "claimed_only":
+    model = methods.DPAL(models.dpal_mnist((8, 8, 1), 10))
+  found = evaluate.choose_certifier(model, None, **_SETTINGS)
+  assert found == certify.RandomizedSmoothing(0.25, **_SETTINGS)
+
+
+def test_noise_inside_is_evaluated_into_the_metrics(tmp_path):
+  digits = data.load("digits")
+  model = methods.PixelDP(_network(), methods.PixelDPConfig())
+  certifier = evaluate.choose_certifier(model, None, **_SETTINGS)
+  assert isinstance(certifier, certify.SingleLayerCertificate)
+  found = evaluate.certify_rows(
+    model, digits, certifier, 5, 0, tmp_path / "c.csv", False
+  )
+  assert found["smoothing_stddev"] is None
+  assert (found["norm"], found["count"]) == ("l2", 5)
+  assert "gaussian" in found["method"]
+  assert found["curve"][0]["radius"] == 0
