@@ -11,28 +11,14 @@ done is on disk cell by cell; a killed run goes on with the same command and
 from __future__ import annotations
 
 import dataclasses
-import shlex
-import sys
-
-from absl import flags
 
 from experiments import command
 from experiments import dpal_cells
 from experiments import dpal_page
 from experiments import dpal_plots
 from experiments import grid
+from experiments import grid_flags
 from experiments import grid_plots
-
-_DATASET = flags.DEFINE_string("dataset", "mnist_5k", "Name of a data set.")
-_SCALE = flags.DEFINE_string("scale", "smoke", "smoke, small or full.")
-_OUT_DIR = flags.DEFINE_string("out_dir", None, "Folder to write.")
-_DATA_DIR = flags.DEFINE_string(
-  "data_dir", None, "Folder with <name>.npz; default $TF_PRIVROB_DATA."
-)
-_RESUME = flags.DEFINE_bool("resume", False, "Keep the cells that are done.")
-_CELLS = flags.DEFINE_string(
-  "cells", "", "Run only cells whose names contain this, and their trainings."
-)
 
 
 class Experiment(grid.Experiment):
@@ -127,32 +113,24 @@ class Experiment(grid.Experiment):
 
 def main() -> None:
   """Runs as the flags say and prints the table."""
-  from tf_privrob import validate
-
-  validate.one_of(dpal_cells.SCALE_NAMES, scale=_SCALE.value)
-  validate.one_of(dpal_cells.FAMILIES, dataset=_DATASET.value)
-  if not _OUT_DIR.value:
-    raise ValueError("Expected --out_dir, the folder for results and figures.")
-  family = dpal_cells.FAMILIES[_DATASET.value]
-  every = dpal_cells.cells(dpal_cells.SCALES[_SCALE.value, family])
-  wanted = grid.select(every, _CELLS.value)
-
-  import tensorflow as tf
-
-  from experiments import dpal_train
-
-  tf.get_logger().setLevel("ERROR")  # each cell traces its own graphs
-  experiment = Experiment(
-    _OUT_DIR.value,
-    _SCALE.value,
-    dpal_train.load_dataset(_DATASET.value, _DATA_DIR.value),
-    command_line=f"python -m experiments.dpal {shlex.join(sys.argv[1:])}",
+  name = grid_flags.DATASET.value
+  wanted = grid_flags.check(
+    dpal_cells.SCALE_NAMES,
+    dpal_cells.FAMILIES,
+    lambda: dpal_cells.cells(
+      dpal_cells.SCALES[grid_flags.SCALE.value, dpal_cells.FAMILIES[name]]
+    ),
   )
-  experiment.open(_RESUME.value)
-  experiment.run(wanted)
-  experiment.write()
-  print(experiment.folder.file("table.md").read_text(encoding="utf-8"))
-  print(f"Page: {experiment.folder.file('index.html').resolve()}")
+
+  def make(out_dir, command_line):
+    from experiments import dpal_train
+
+    dataset = dpal_train.load_dataset(name, grid_flags.DATA_DIR.value)
+    return Experiment(
+      out_dir, grid_flags.SCALE.value, dataset, command_line=command_line
+    )
+
+  grid_flags.run(make, wanted)
 
 
 if __name__ == "__main__":

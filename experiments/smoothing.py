@@ -13,29 +13,15 @@ done is on disk cell by cell; a killed run goes on with the same command and
 from __future__ import annotations
 
 import dataclasses
-import shlex
-import sys
-
-from absl import flags
 
 from experiments import command
 from experiments import grid
+from experiments import grid_flags
 from experiments import grid_page
 from experiments import grid_plots
 from experiments import smoothing_cells
 from experiments import smoothing_page
 from experiments import smoothing_scales
-
-_DATASET = flags.DEFINE_string("dataset", "mnist_5k", "Name of a data set.")
-_SCALE = flags.DEFINE_string("scale", "smoke", "smoke, small, full, ablation.")
-_OUT_DIR = flags.DEFINE_string("out_dir", None, "Folder to write.")
-_DATA_DIR = flags.DEFINE_string(
-  "data_dir", None, "Folder with <name>.npz; default $TF_PRIVROB_DATA."
-)
-_RESUME = flags.DEFINE_bool("resume", False, "Keep the cells that are done.")
-_CELLS = flags.DEFINE_string(
-  "cells", "", "Run only cells whose names contain this, and their trainings."
-)
 
 
 class Experiment(grid.Experiment):
@@ -133,34 +119,23 @@ class Experiment(grid.Experiment):
 
 def main() -> None:
   """Runs as the flags say and prints the table."""
-  from tf_privrob import validate
-
-  validate.one_of(smoothing_scales.SCALES, scale=_SCALE.value)
-  validate.one_of(smoothing_cells.DATASETS, dataset=_DATASET.value)
-  if not _OUT_DIR.value:
-    raise ValueError("Expected --out_dir, the folder for results and figures.")
-  scale = smoothing_scales.SCALES[_SCALE.value]
-  wanted = grid.select(smoothing_cells.cells(scale), _CELLS.value)
-
-  import tensorflow as tf
-
-  from experiments import smoothing_measure
-
-  tf.get_logger().setLevel("ERROR")  # each cell traces its own graphs
-  experiment = Experiment(
-    _OUT_DIR.value,
-    _SCALE.value,
-    scale,
-    smoothing_measure.load_dataset(
-      _DATASET.value, _DATA_DIR.value, scale.holdout
-    ),
-    f"python -m experiments.smoothing {shlex.join(sys.argv[1:])}",
+  name, scale_name = grid_flags.DATASET.value, grid_flags.SCALE.value
+  wanted = grid_flags.check(
+    smoothing_scales.SCALES,
+    smoothing_cells.DATASETS,
+    lambda: smoothing_cells.cells(smoothing_scales.SCALES[scale_name]),
   )
-  experiment.open(_RESUME.value)
-  experiment.run(wanted)
-  experiment.write()
-  print(experiment.folder.file("table.md").read_text(encoding="utf-8"))
-  print(f"Page: {experiment.folder.file('index.html').resolve()}")
+
+  def make(out_dir, command_line):
+    from experiments import smoothing_measure
+
+    scale = smoothing_scales.SCALES[scale_name]
+    dataset = smoothing_measure.load_dataset(
+      name, grid_flags.DATA_DIR.value, scale.holdout
+    )
+    return Experiment(out_dir, scale_name, scale, dataset, command_line)
+
+  grid_flags.run(make, wanted)
 
 
 if __name__ == "__main__":

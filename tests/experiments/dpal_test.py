@@ -136,7 +136,7 @@ def test_every_cell_claims_or_spends_its_total(scale, family):
 
 def test_the_filter_brings_the_training_along():
   every = dpal_cells.cells(_TINY)
-  chosen = grid.select(every, "dpal-2/radii")
+  chosen = grid.select(every, "dpal-2/radi")
   assert [cell.name for cell in chosen] == [
     "dpal-2/train",
     "dpal-2/radii",
@@ -458,7 +458,7 @@ def trained(tmp_path_factory, digits):
       raise KeyboardInterrupt
     count(self, steps, sessions)
 
-  wanted = grid.select(experiment.cells, "dpal-2/radii")
+  wanted = grid.select(experiment.cells, "dpal-2/radi")
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(methods.DPAL, "count_steps", killed)
     with pytest.raises(KeyboardInterrupt):

@@ -1,7 +1,7 @@
-"""DP-SGD on a network with noise behind its first layer, before its activation.
+"""DP-SGD on a network with noise inside it.
 
-What SecureSGD and its sound heir share: the place, the scale of the noise, and
-how much each hidden unit matters.
+What PixelDP, SecureSGD and its sound heir share: the place of the noise; and
+for the last two its scale, and how much each hidden unit matters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import tensorflow as tf
 from tf_privrob import certify
 from tf_privrob import validate
 from tf_privrob.methods import dp_sgd
-from tf_privrob.methods import method
 from tf_privrob.methods import noise_place
 
 _BATCH = 128
@@ -24,22 +23,30 @@ class HiddenNoiseSGD(dp_sgd.DPSGD):
   """A `certify.NoisyModel`: fresh noise can be added at h.
 
   h is the output of the first layer with weights, Conv2D or Dense, before its
-  activation; nothing else of the input reaches the logits.
+  activation, unless a subclass chooses another place; nothing else of the input
+  reaches the logits.
   """
 
   def __init__(self, network, config=None, record=None, **kwargs):
-    place = find(network)
     super().__init__(network, config, record, **kwargs)
-    self._place = place
+    self._place = self._find_place(network)
+
+  def _find_place(self, network: tf.keras.Model) -> noise_place.NoisePlace:
+    return find(network)
+
+  @property
+  def place(self) -> noise_place.NoisePlace:
+    """Where the network is cut for the noise."""
+    return self._place
 
   @property
   def input_noise_shape(self) -> tuple[int, ...]:
     """Of one example's noise at the input."""
-    return method.input_shape(self.network)
+    return self._place.input_shape
 
   @property
   def hidden_noise_shape(self) -> tuple[int, ...]:
-    """Of one example's noise at the first hidden layer."""
+    """Of one example's noise at h."""
     return self._place.noise_shape
 
   def logits_with_noise(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -12,7 +11,7 @@ from tf_privrob import gradients
 from tf_privrob import layers
 from tf_privrob import mechanisms
 from tf_privrob import privacy
-from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import noise_place
 from tf_privrob.methods import pixeldp_config
 from tf_privrob.methods import plan as training_plan
@@ -29,7 +28,7 @@ _NOT_PRIVATE = (
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class PixelDP(dp_sgd.DPSGD):
+class PixelDP(hidden_noise.HiddenNoiseSGD):
   """Trains a network under noise behind its first layers, and certifies it.
 
   With h(x) the network up to the noise and g the rest, the loss of an example
@@ -61,48 +60,11 @@ class PixelDP(dp_sgd.DPSGD):
 
   config_class = pixeldp_config.PixelDPConfig
 
-  def __init__(
-    self,
-    network: tf.keras.Model,
-    config: pixeldp_config.PixelDPConfig | None = None,
-    record: dict[str, Any] | None = None,
-    **kwargs,
-  ):
-    super().__init__(network, config, record, **kwargs)
-    self._place = noise_place.find(
-      network, self.config.noise_after, self.config.noise_position
-    )
-
-  @property
-  def place(self) -> noise_place.NoisePlace:
-    """Where the network is cut for the noise."""
-    return self._place
+  def _find_place(self, network: tf.keras.Model) -> noise_place.NoisePlace:
+    config = self.config
+    return noise_place.find(network, config.noise_after, config.noise_position)
 
   # Noise.
-
-  @property
-  def input_noise_shape(self) -> tuple[int, ...]:
-    """Shape of one example's noise at the input."""
-    return self._place.input_shape
-
-  @property
-  def hidden_noise_shape(self) -> tuple[int, ...]:
-    """Shape of one example's noise inside the network."""
-    return self._place.noise_shape
-
-  def logits_with_noise(
-    self,
-    x: tf.Tensor,
-    input_noise: tf.Tensor | None,
-    hidden_noise: tf.Tensor | None,
-  ) -> tf.Tensor:
-    """Logits with the given noise, for certifiers; see `NoisyModel`."""
-    if input_noise is not None:
-      x = x + input_noise
-    hidden = self._place.before(x)
-    if hidden_noise is not None:
-      hidden = hidden + hidden_noise
-    return self._place.after(hidden)
 
   def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:
     """One fresh draw of what is certified, for attacks with EOT."""
