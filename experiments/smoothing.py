@@ -86,6 +86,7 @@ class Experiment(grid.Experiment):
       "certify": smoothing_measure.certify_cell,
       "attack": smoothing_measure.attack_cell,
       "claimed": smoothing_measure.claimed_cell,
+      "rules": smoothing_measure.rules_cell,
     }[kind]
     return work(cell, self.scale, self.dataset, self._model[1], folder)
 

@@ -49,7 +49,8 @@ class Recipe:
       does not know it, and one model serves all of them.
     stddev_factor: the setting is so many times the smoothing noise.
     certificate: "smoothing"; "own": the method's certifier, in l_2; "claimed":
-      l_inf sizes that the method claims, and proven ones, all attacked.
+      l_inf sizes that the method claims, and proven ones, all attacked;
+      "rules": PixelDP's bound beside the tight one, in l_2.
     num_images: with certificates; None: those of the scale.
     draws: numbers of estimation draws; None: those of the scale.
   """
@@ -106,7 +107,8 @@ class Cell:
     recipe: its name.
     dp_epsilon: the proven budget, at DP_DELTA.
     trained_for: the smoothing noise it was trained for, if any.
-    part: "train", "certify-<stddev>-<draws>", "attack-<stddev>" or "claimed".
+    part: "train", "certify-<stddev>-<draws>", "attack-<stddev>",
+      "claimed" or "rules".
   """
 
   recipe: str
@@ -159,8 +161,11 @@ def cells(scale: Scale) -> list[Cell]:
         parts = ["train", *(f"certify-{stddev:g}-{n}" for n in draws)]
         if name in scale.attacked:
           parts.append(f"attack-{stddev:g}")
-        if recipe.certificate == "claimed":
-          parts = ["train", "claimed"]
+        if recipe.certificate in ("claimed", "rules"):
+          # One model: neither noise nor a proven budget is chosen by the grid.
+          parts = ["train", recipe.certificate]
+          if dp_epsilon != scale.dp_epsilons[0]:
+            continue
         found += [Cell(name, dp_epsilon, trained_for, part) for part in parts]
   return list(dict.fromkeys(found))  # one training may serve several noises
 

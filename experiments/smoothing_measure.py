@@ -12,6 +12,7 @@ from experiments import training
 
 RUN = "run"  # the run folder inside a model's folder
 _STEP = 0.05  # of the certified curve
+_RULES_RADII = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
 _INSIDE = 0.999  # attacks stay off the rim, where rounding decides
 _BATCH = 50
 _NO_BOX = (-100.0, 100.0)  # a radius holds outside the value range, too
@@ -221,6 +222,32 @@ def claimed_cell(cell, scale, dataset, model, folder) -> dict:
     "verdict_draws": scale.verdict_draws,
     "seconds": round(time.monotonic() - started, 2),
   }
+
+
+def rules_cell(cell, scale, dataset, model, folder) -> dict:
+  """PixelDP's certified curve by its own bound and by the tight one, in l_2.
+
+  Both are proven, from the same draws, and use the norm of the trained layers.
+  """
+  from tf_privrob import certify
+
+  started = time.monotonic()
+  rows = _rows(cell, scale, dataset)
+  x, y = dataset.x_test[rows], dataset.y_test[rows]
+  draws = min(smoothing_cells.draws_of(scale, cell.recipe))
+  result = {"count": len(x), "draws": draws, "rules": {}}
+  for rule in ("pixeldp", "tight"):
+    certifier = model.certifier(norm="l2", rule=rule, num_estimation=draws)
+    path = folder.file(f"rules-{rule}.csv")
+    found = certify.run(certifier, model, x, y, csv_path=path)
+    result["rules"][rule] = {
+      "mean_radius": certify.mean_certified_radius(found),
+      "largest_radius": max(row.radius for row in found),
+      "curve": certify.certified_accuracy(found, _RULES_RADII),
+    }
+  result["operator_norm"] = certifier.operator_norm
+  result["noise_scale"] = certifier.scale
+  return {**result, "seconds": round(time.monotonic() - started, 2)}
 
 
 def smoothed(model, stddev: float):

@@ -23,6 +23,7 @@ def tables(experiment, results: Results) -> list[Table]:
     *_accuracy_tables(experiment, results),
     _attack_table(results),
     _claimed_table(results),
+    _rules_table(results),
     _training_table(results),
   ]
   return [table for table in made if table.rows]
@@ -140,6 +141,26 @@ def _claimed_table(results: Results) -> Table:
   head = [*_WHO, "median claimed l_inf size", "of the claimed, class changed"]
   head += ["median proven l_inf radius", "of the proven, class changed"]
   return Table("Claimed sizes and proven radii, attacked inside", head, rows)
+
+
+def _rules_table(results: Results) -> Table:
+  rows, radii = [], []
+  names = {"pixeldp": "the paper's search", "tight": "tight"}
+  for result in results.values():
+    for rule, found in result.get("rules", {}).items():
+      radii = [point["radius"] for point in found["curve"]]
+      rows.append(
+        [
+          *_who(results, result),
+          names[rule],
+          f"{result['draws']:,}",
+          f"{found['mean_radius']:.3f}",
+          *(grid_page.percent(p["accuracy"]) for p in found["curve"]),
+        ]
+      )
+  head = [*_WHO, "bound", "draws", "average certified radius"]
+  head += [f"{radius:g}" for radius in radii]
+  return Table("PixelDP: certified accuracy in % by l_2 radius", head, rows)
 
 
 def _training_table(results: Results) -> Table:

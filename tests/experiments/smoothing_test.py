@@ -237,6 +237,40 @@ def test_claimed_sizes_stand_beside_proven_ones(tmp_path, digits):
   assert "none known" in text
 
 
+def test_pixeldp_is_shown_by_both_bounds(tmp_path, digits):
+  recipe = smoothing_cells.Recipe(
+    "PixelDP",
+    "pixeldp",
+    "mnist_5k",
+    {"epochs": 2.0},
+    "mlp",
+    stddev_field=None,
+    certificate="rules",
+  )
+  scale = dataclasses.replace(
+    _TINY,
+    dp_epsilons=(3.0, 1.0),
+    recipes={"open": recipe},
+    attacked=(),
+    draws=(200,),
+  )
+  experiment = smoothing.Experiment(str(tmp_path), "tiny", scale, digits)
+  names = [cell.name for cell in experiment.cells]
+  assert names == ["open-3/train", "open-3/rules"]
+  experiment.open(resume=False)
+  experiment.run(experiment.cells)
+  experiment.write()
+  trained, result = experiment.results().values()
+  assert trained["claimed"] is None
+  assert trained["proven"] is None
+  paper, tight = result["rules"]["pixeldp"], result["rules"]["tight"]
+  assert paper["mean_radius"] <= tight["mean_radius"]
+  assert tight["mean_radius"] > 0
+  assert paper["curve"][0]["accuracy"] == tight["curve"][0]["accuracy"]
+  text = experiment.folder.file("table.md").read_text()
+  assert "| PixelDP | none | none known | not run | the paper's search" in text
+
+
 @pytest.mark.parametrize(("factor", "fallen"), [(0.9, 0), (1.2, 20)])
 def test_attacks_inside_find_the_edge_of_a_half_space(factor, fallen):
   """The radius of 1[w x > 0] is |w x| / |w| under any Gaussian noise."""
