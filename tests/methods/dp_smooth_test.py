@@ -183,6 +183,17 @@ def test_attack_raises_the_loss_of_the_soft_vote():
   assert float(tf.reduce_mean(adversarial[0] - plain)) > 0.01
 
 
+def test_attack_grows_over_the_warmup():
+  method = _prepared(attack_steps=1, attack_eps=0.8, attack_warmup=4)
+  radii = []
+  for step in range(6):
+    method._state.step.assign(step)
+    radii.append(float(method._attack_radius()))
+  np.testing.assert_allclose(radii, [0.2, 0.4, 0.6, 0.8, 0.8, 0.8], rtol=1e-6)
+  whole = _prepared(attack_steps=1, smoothing_stddev=0.3)
+  assert float(whole._attack_radius()) == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize("variant", ["plain", "all"])
 def test_trains_states_saves_and_certifies(variant, tmp_path):
   method = _method(**VARIANTS[variant])
@@ -226,6 +237,8 @@ def test_the_budget_does_not_depend_on_copies_or_terms():
     ({"regularizer": "maser"}, "Did you mean 'macer'"),
     ({"regularizer_weight": -1.0}, "regularizer_weight=-1.0"),
     ({"attack_steps": -1}, "attack_steps=-1"),
+    ({"attack_eps": 0.0}, "attack_eps=0.0"),
+    ({"attack_warmup": -1}, "attack_warmup=-1"),
     ({"macer_margin": 0.0}, "macer_margin=0.0"),
     ({"augmentation": "noise"}, "set training_stddev"),
   ],

@@ -37,6 +37,8 @@ class DPSmoothConfig(method_config.DPSGDConfig):
     attack_steps: of SmoothAdv, l_2 steps against the soft smoothed classifier
       over the same K copies; 0 trains on clean examples.
     attack_eps: its radius. None: twice `smoothing_stddev`.
+    attack_warmup: steps over which the radius grows from 0, in a line; large
+      radii from the start can keep a network from learning anything.
   """
 
   smoothing_stddev: float = 0.25
@@ -48,6 +50,7 @@ class DPSmoothConfig(method_config.DPSGDConfig):
   macer_sharpness: float = 16.0
   attack_steps: int = 0
   attack_eps: Optional[float] = None
+  attack_warmup: int = 0
 
   def __post_init__(self):
     super().__post_init__()
@@ -63,6 +66,7 @@ class DPSmoothConfig(method_config.DPSGDConfig):
       regularizer_weight=self.regularizer_weight,
       entropy_weight=self.entropy_weight,
       attack_steps=self.attack_steps,
+      attack_warmup=self.attack_warmup,
     )
     if self.attack_eps is not None:
       validate.positive(attack_eps=self.attack_eps)
@@ -186,6 +190,7 @@ class DPSmooth(dp_sgd.DPSGD):
         images,
         labels,
         fold_in(seed, _ATTACK_STREAM),
+        self._attack_radius(),
       )
     rows = images[:, tf.newaxis] + noise
     if config.regularizer == "stability":
@@ -194,6 +199,13 @@ class DPSmooth(dp_sgd.DPSGD):
     votes = losses.smoothing.soft_vote(logits[:, -copies:])
     predictions = tf.argmax(votes, axis=1, output_type=labels.dtype)
     return self._loss(logits, labels), {"correct": predictions == labels}
+
+  def _attack_radius(self) -> tf.Tensor:
+    """The radius at this step: the whole of it after the warm-up."""
+    config = self.config
+    step = tf.cast(self._state.step, tf.float32)
+    share = tf.minimum((step + 1) / max(config.attack_warmup, 1), 1.0)
+    return config.attack_radius * share
 
   def _loss(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross-entropy and regulariser; a clean row, if any, comes first."""
