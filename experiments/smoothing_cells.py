@@ -48,6 +48,7 @@ class Recipe:
     stddev_field: the setting that takes the smoothing noise; None: training
       does not know it, and one model serves all of them.
     stddev_factor: the setting is so many times the smoothing noise.
+    by_stddev: further changes for one smoothing noise.
     certificate: "smoothing"; "own": the method's certifier, in l_2; "claimed":
       l_inf sizes that the method claims, and proven ones, all attacked;
       "rules": PixelDP's bound beside the tight one, in l_2.
@@ -62,6 +63,9 @@ class Recipe:
   network: str = "tutorial_cnn_tanh"
   stddev_field: Optional[str] = "smoothing_stddev"
   stddev_factor: float = 1.0
+  by_stddev: Mapping[float, Mapping[str, Any]] = dataclasses.field(
+    default_factory=dict
+  )
   certificate: str = "smoothing"
   num_images: Optional[int] = None
   draws: Optional[tuple[int, ...]] = None
@@ -181,6 +185,7 @@ def settings(cell: Cell, scale: Scale, num_train: int):
     "dp_epsilon": cell.dp_epsilon,
     "dp_delta": DP_DELTA,
   }
+  changes.update(recipe.by_stddev.get(cell.trained_for, {}))
   if recipe.stddev_field:
     changes[recipe.stddev_field] = cell.trained_for * recipe.stddev_factor
   config = dataclasses.replace(config, **changes)

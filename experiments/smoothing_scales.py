@@ -14,6 +14,12 @@ _PIXELDP = 1 / math.sqrt(2 * math.log(1.25 / 0.05))
 # SecureSGD's is a multiple of a norm of its kernel; a third of that multiple is
 # what the noise is worth at the input of this network, about.
 _SECURE_SGD = 3.0
+# SmoothAdv beside the preset's radius of twice the noise: less where small radii
+# count, and not at once where the network would not learn (noise 1).
+_ATTACKS = {
+  0.25: {"attack_eps": 0.4},
+  1.0: {"attack_eps": 1.25, "attack_warmup": 150},
+}
 # The released clip of 0.001 needs days; with this one the code's step learns.
 _RELEASED = {"l2_clip_norm": 0.1, "redistribution_steps": 100, "epochs": 6.0}
 
@@ -35,7 +41,9 @@ def _recipes(size: str, few: int, **changes) -> dict[str, Recipe]:
   """
   own = {"certificate": "own", "num_images": few, "draws": (1_000,)}
   return {
-    "dp_smooth": Recipe("DPSmooth", "dp_smooth", size, changes),
+    "dp_smooth": Recipe(
+      "DPSmooth", "dp_smooth", size, changes, by_stddev=_ATTACKS
+    ),
     "scattering": Recipe(
       "DPSmooth on scattering",
       "dp_smooth",

@@ -110,6 +110,20 @@ def test_settings_take_budget_and_noise():
   assert smoothing_cells.settings(cell, _TINY, 100).batch_size == 25
 
 
+def test_settings_can_depend_on_the_noise():
+  recipe = dataclasses.replace(
+    _TINY.recipes["flagship"], by_stddev={0.5: {"attack_warmup": 7}}
+  )
+  scale = dataclasses.replace(_TINY, recipes={"flagship": recipe})
+  found = [
+    smoothing_cells.settings(
+      smoothing_cells.Cell("flagship", 3.0, stddev, "train"), scale, 1000
+    ).attack_warmup
+    for stddev in (0.25, 0.5)
+  ]
+  assert found == [0, 7]
+
+
 def test_every_recipe_of_every_scale_has_its_settings():
   for scale in smoothing_scales.SCALES.values():
     for cell in smoothing_cells.cells(scale):
