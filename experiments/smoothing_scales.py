@@ -14,8 +14,8 @@ _PIXELDP = 1 / math.sqrt(2 * math.log(1.25 / 0.05))
 # SecureSGD's is a multiple of a norm of its kernel; a third of that multiple is
 # what the noise is worth at the input of this network, about.
 _SECURE_SGD = 3.0
-# SmoothAdv beside the preset's radius of twice the noise: less where small radii
-# count, and not at once where the network would not learn (noise 1).
+# SmoothAdv where the preset's radius, twice the noise, does not serve: less
+# where small radii count, slowly where the network would not learn.
 _ATTACKS = {
   0.25: {"attack_eps": 0.4},
   1.0: {"attack_eps": 1.25, "attack_warmup": 150},
