@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import evaluate
+from experiments import evaluation
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import methods
@@ -18,13 +18,13 @@ def _network():
 def test_a_method_is_certified_by_its_own_certificate():
   config = methods.DPSmoothConfig(smoothing_stddev=0.4)
   model = methods.DPSmooth(_network(), config)
-  found = evaluate.choose_certifier(model, None, **_SETTINGS)
+  found = evaluation.choose_certifier(model, None, **_SETTINGS)
   assert found == certify.RandomizedSmoothing(0.4, **_SETTINGS)
 
 
 def test_noise_that_is_asked_for_comes_first():
   model = methods.DPSmooth(_network(), methods.DPSmoothConfig())
-  found = evaluate.choose_certifier(model, 0.7, **_SETTINGS)
+  found = evaluation.choose_certifier(model, 0.7, **_SETTINGS)
   assert found == certify.RandomizedSmoothing(0.7, **_SETTINGS)
 
 
@@ -35,16 +35,16 @@ def test_models_without_a_proven_one_are_smoothed(kind):
     model = methods.DPSGD(model)
   if kind == "claimed_only":
     model = methods.DPAL(models.dpal_mnist((8, 8, 1), 10))
-  found = evaluate.choose_certifier(model, None, **_SETTINGS)
+  found = evaluation.choose_certifier(model, None, **_SETTINGS)
   assert found == certify.RandomizedSmoothing(0.25, **_SETTINGS)
 
 
 def test_noise_inside_is_evaluated_into_the_metrics(tmp_path):
   digits = data.load("digits")
   model = methods.PixelDP(_network(), methods.PixelDPConfig())
-  certifier = evaluate.choose_certifier(model, None, **_SETTINGS)
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
   assert isinstance(certifier, certify.SingleLayerCertificate)
-  found = evaluate.certify_rows(
+  found = evaluation.certify_rows(
     model, digits, certifier, 5, 0, tmp_path / "c.csv", False
   )
   assert found["smoothing_stddev"] is None
