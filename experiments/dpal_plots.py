@@ -69,7 +69,7 @@ def accuracy_figure(results: Results, size: float):
     axes.set_title(label)
     axes.set_xlabel("total dp_epsilon, claimed or proven")
   panels[0].set_ylabel(f"accuracy under l_inf({size:g})")
-  grid_plots.legend(figure, panels[0], columns=2)
+  grid_plots.legend(figure, columns=2)
   return figure
 
 
@@ -101,7 +101,7 @@ def radii_figure(results: Results, family: str):
   linf.set_ylabel("share of test images, right and robust")
   l2.set_title("l_2: proven")
   l2.set_xlabel("radius")
-  grid_plots.legend(figure, linf, columns=2)
+  grid_plots.legend(figure, columns=2)
   return figure
 
 
@@ -142,7 +142,7 @@ def fallen_figure(results: Results):
   most = max(point["claimed"] for row in curves.values() for point in row)
   panels[0].set_ylim(0, max(1.1 * most / dpal["count"], 0.1))
   panels[0].set_ylabel("share of test images")
-  grid_plots.legend(figure, panels[0], columns=3)
+  grid_plots.legend(figure, columns=3)
   return figure
 
 

@@ -51,10 +51,15 @@ def panels(count: int, width: float, height: float):
   return made, row
 
 
-def legend(figure, axes, columns: int) -> None:
-  """One legend below all panels."""
-  handles, labels = axes.get_legend_handles_labels()
-  figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+def legend(figure, columns: int) -> None:
+  """One legend below all panels; what stands in several is named once."""
+  found = {}
+  for axes in figure.axes:
+    for handle, label in zip(*axes.get_legend_handles_labels()):
+      found.setdefault(label, handle)
+  figure.legend(
+    found.values(), found, loc="outside lower center", ncols=columns
+  )
 
 
 def save(figure, path: str | os.PathLike) -> None:

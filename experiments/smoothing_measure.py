@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 
 import numpy as np
@@ -136,7 +137,8 @@ def certify_cell(cell, scale, dataset, model, folder) -> dict:
   published = smoothing_cells.PUBLISHED.get(dataset.name, {})
   marks = published.get("accuracy", {}).get(cell.stddev, {})
   radii = np.arange(0, largest + _STEP, _STEP).round(2)
-  radii = sorted({*radii.tolist(), *marks})
+  edge = math.floor(1000 * largest) / 1000  # where unanimous votes end
+  radii = sorted({*radii.tolist(), edge, *marks})
   return {
     "stddev": cell.stddev,
     "draws": cell.draws,

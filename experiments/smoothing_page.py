@@ -238,7 +238,7 @@ def curves_figure(experiment, results: Results, dp_epsilon: float):
     axes.set_xlabel("l_2 radius")
     axes.set_xlim(left=0)
   panels[0].set_ylabel("certified accuracy")
-  grid_plots.legend(figure, panels[0], columns=2)
+  grid_plots.legend(figure, columns=2)
   return figure
 
 

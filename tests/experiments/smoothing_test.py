@@ -193,6 +193,18 @@ def test_the_page_is_whole(done):
   assert xml.etree.ElementTree.fromstring(svg) is not None
 
 
+def test_the_legend_names_every_curve_once(done):
+  results = done.results()
+  del results["flagship-3-0.25/certify-0.25-50"]
+  del results["flagship-3-0.25/certify-0.25-100"]  # not in the first panel
+  figure = smoothing_page.curves_figure(done.record, results, 3.0)
+  labels = [text.get_text() for text in figure.legends[0].get_texts()]
+  assert sorted(labels) == [
+    "Plain, proven (3, 1e-6)",
+    "The flagship, proven (3, 1e-6)",
+  ]
+
+
 def test_published_figures_stand_beside_ours(done):
   record = {**done.record, "dataset": "mnist"}
   made = smoothing_page.tables(record, done.results())
