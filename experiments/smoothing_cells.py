@@ -16,8 +16,9 @@ DP_DELTA = 1e-6
 STDDEVS = (0.25, 0.5, 1.0)
 # Wu et al., "Augment then Smooth" (TMLR 2024), best of their methods at
 # dp_epsilon about 3 and DP_DELTA by RDP: average certified radius, and on MNIST
-# certified accuracy by radius. Their script draws 10,000 times by default, and
-# only with that do the two kinds of figures agree.
+# certified accuracy by radius. The number of draws is inferred: their inference
+# script has 10,000 and their training script 100,000 by default, and the area
+# under the accuracies is the radius for 10,000 only.
 PUBLISHED_DRAWS = 10_000
 PUBLISHED = {
   "mnist": {

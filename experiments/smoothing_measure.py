@@ -147,11 +147,18 @@ def certify_cell(cell, scale, dataset, model, folder) -> dict:
     "confidence": found[0].confidence,
     "certificate": found[0].method,
     "mean_radius": certify.mean_certified_radius(found),
+    "standard_error": standard_error(found),
     "curve": certify.certified_accuracy(found, radii),
     "num_draws": sum(row.num_draws for row in found),
     "certify_seconds": round(sum(row.seconds for row in found), 2),
     "seconds": round(time.monotonic() - started, 2),
   }
+
+
+def standard_error(found) -> float:
+  """Of the average certified radius, over the choice of test images."""
+  values = [row.radius if row.correct else 0.0 for row in found]
+  return float(np.std(values, ddof=1) / math.sqrt(len(values)))
 
 
 def attack_cell(cell, scale, dataset, model, folder) -> dict:

@@ -66,13 +66,13 @@ def _radius_table(experiment, results: Results) -> Table:
         *_who(results, result),
         f"{result['stddev']:g}",
         f"{result['draws']:,}",
-        f"{result['mean_radius']:.3f}",
+        f"{result['mean_radius']:.3f} +- {result['standard_error']:.3f}",
         "-" if known is None else f"{known:.3f}",
         grid_page.percent(_trained(results, result).get("clean_accuracy")),
         f"{result['abstained']} of {result['count']}",
       ]
     )
-  head = [*_WHO, "noise", "draws", "average certified radius"]
+  head = [*_WHO, "noise", "draws", "average certified radius, standard error"]
   head += ["published best", "clean accuracy in %", "abstained"]
   return Table("Average certified radius in l_2, proven", head, rows)
 
@@ -196,9 +196,10 @@ def notes(experiment) -> list[str]:
     " images as 0; it grows with the number of draws, which caps every radius,"
     " so compare equal draws only.",
     "Published: Wu et al., Augment then Smooth (TMLR 2024), the best of their"
-    " methods for each noise, at dp_epsilon about 3 by RDP. Their script draws"
-    f" {smoothing_cells.PUBLISHED_DRAWS:,} times by default, and only with"
-    " that do their radii fit their certified accuracies.",
+    " methods for each noise, at dp_epsilon about 3 by RDP. The number of draws"
+    f" is inferred: {smoothing_cells.PUBLISHED_DRAWS:,}, the default of their"
+    " inference script, fits their accuracies; their training script has"
+    " 100,000. A difference below two standard errors may be chance.",
     "Methods with noise inside the network (PixelDP, SecureSGD) are certified"
     " by their own layer and the norm of the trained weights before it. Their"
     " noise is set so that it is worth about the stated one at the input.",
