@@ -9,6 +9,9 @@ from tf_privrob.gradients.clipping import ClippedSum
 from tf_privrob.gradients.clipping import ENGINES
 from tf_privrob.gradients.clipping import NEIGHBOURING
 from tf_privrob.gradients.clipping import refuse_batch_normalization
+from tf_privrob.gradients.slices import layer_slices
+from tf_privrob.gradients.slices import SlicedGradients
+from tf_privrob.gradients.slices import SlicedSum
 from tf_privrob.gradients.unclipped import UnclippedGradients
 
 __all__ = [
@@ -16,6 +19,9 @@ __all__ = [
   "NEIGHBOURING",
   "ClippedGradients",
   "ClippedSum",
+  "SlicedGradients",
+  "SlicedSum",
   "UnclippedGradients",
+  "layer_slices",
   "refuse_batch_normalization",
 ]

@@ -18,7 +18,7 @@ ENGINES = ("ghost", "vectorized", "loop")
 NEIGHBOURING = ("add_or_remove_one", "replace_one")
 
 # Clipped norms stay below the bound in spite of float32 rounding.
-_ROUNDING_MARGIN = 1 - 1e-6
+ROUNDING_MARGIN = 1 - 1e-6
 
 LossFn = Callable[..., tf.Tensor]
 
@@ -122,27 +122,24 @@ class ClippedGradients:
     seed = tf.zeros([2], tf.int32) if seed is None else seed
     total = self._compiled_sum(batch, mask, seed)
     # A gradient that is not finite stays so through norm, factor and sum.
-    checked = [
-      tf.debugging.assert_all_finite(
+    checked = tf.nest.map_structure(
+      lambda gradient: tf.debugging.assert_all_finite(
         gradient,
         "A per-example gradient is NaN or infinite, so it cannot be clipped."
         " The weights diverged or the loss overflows: lower the learning rate.",
-      )
-      for gradient in total.gradients
-    ]
+      ),
+      total.gradients,
+    )
     return total._replace(gradients=checked)
 
   def _sum(self, batch, mask, seed) -> ClippedSum:
     found, norms, losses, metrics = self._per_example(batch, seed)
     factor = self.l2_clip_norm / tf.maximum(norms, self.l2_clip_norm)
-    weights = mask * _ROUNDING_MARGIN * factor
+    weights = mask * ROUNDING_MARGIN * factor
     return ClippedSum(
       gradients=[factor.weighted_sum(weights) for factor in found],
       loss=tf.reduce_sum(mask * losses),
-      metrics={
-        name: tf.reduce_sum(mask * tf.cast(metric, mask.dtype))
-        for name, metric in metrics.items()
-      },
+      metrics=sums(metrics, mask),
       clipped=tf.reduce_sum(tf.where(norms > self.l2_clip_norm, mask, 0)),
       count=tf.reduce_sum(mask),
     )
@@ -233,7 +230,7 @@ class ClippedGradients:
       found = self._factored(calls, losses, tape)
     else:
       found, losses, metrics = self._one_by_one(batch, seed)
-    return found, _norms(found), losses, metrics
+    return found, norms(found), losses, metrics
 
   def _losses(self, batch, seed):
     """Runs the loss function and checks what it returns."""
@@ -297,19 +294,27 @@ class ClippedGradients:
     return [factors.Materialised(g) for g in gradients], losses, metrics
 
 
-def _norms(found: Sequence[factors.Factor]) -> tf.Tensor:
+def norms(found: Sequence[factors.Factor]) -> tf.Tensor:
   """|g_i| over all variables; in float64 where float32 squares overflow."""
 
-  def norms(dtype):
+  def computed_in(dtype):
     squares = tf.add_n([factor.squared_norms(dtype) for factor in found])
     return tf.cast(tf.sqrt(squares), tf.float32)
 
-  single = norms(tf.float32)
+  single = computed_in(tf.float32)
   return tf.cond(
     tf.reduce_all(tf.math.is_finite(single)),
     lambda: single,
-    lambda: norms(tf.float64),
+    lambda: computed_in(tf.float64),
   )
+
+
+def sums(metrics, mask) -> dict[str, tf.Tensor]:
+  """Of per-example metrics, over the rows that are not masked."""
+  return {
+    name: tf.reduce_sum(mask * tf.cast(metric, mask.dtype))
+    for name, metric in metrics.items()
+  }
 
 
 def _gradients(tape, losses, variables, weights=None) -> list[tf.Tensor]:

@@ -38,10 +38,7 @@ class UnclippedGradients(clipping.ClippedGradients):
     return clipping.ClippedSum(
       gradients=[tf.convert_to_tensor(gradient) for gradient in gradients],
       loss=total,
-      metrics={
-        name: tf.reduce_sum(mask * tf.cast(metric, mask.dtype))
-        for name, metric in metrics.items()
-      },
+      metrics=clipping.sums(metrics, mask),
       clipped=tf.zeros([]),
       count=tf.reduce_sum(mask),
     )

@@ -138,7 +138,7 @@ class DPSGD(method.Method):
     total = self._clipped.over_chunks(
       (images, labels), mask, state.seed(_COPIES_STREAM)
     )
-    noisy = self._add_noise(total.gradients, state.seed(_NOISE_STREAM))
+    noisy = self._noisy_sum(total)
     update = [gradient / plan.sampler.expected_batch_size for gradient in noisy]
     variables = self.network.trainable_variables
     regularization = self._regularization_gradients(variables)
@@ -151,12 +151,22 @@ class DPSGD(method.Method):
       count = tf.cast(state.step, tf.float32)
       decay = tf.minimum(self.config.ema_decay, count / (count + 9.0))
       average.assign(decay * average + (1 - decay) * variable)
+    return self._step_metrics(total)
+
+  def _noisy_sum(self, total: gradients.ClippedSum) -> list[tf.Tensor]:
+    """The clipped sum of a logical batch with the noise of one step."""
+    return self._add_noise(total.gradients, self._state.seed(_NOISE_STREAM))
+
+  def _step_metrics(self, total: gradients.ClippedSum) -> dict[str, tf.Tensor]:
+    """What a step shows of the private data, without any noise."""
     count = tf.maximum(total.count, 1.0)
-    return {
+    found = {
       "nonprivate/loss": total.loss / count,
-      "nonprivate/accuracy": total.metrics["correct"] / count,
       "nonprivate/clipped_fraction": total.clipped / count,
     }
+    if "correct" in total.metrics:  # a denoiser's loss has no prediction
+      found["nonprivate/accuracy"] = total.metrics["correct"] / count
+    return found
 
   def _add_noise(self, sums: list[tf.Tensor], seed) -> list[tf.Tensor]:
     """One draw of N(0, (z * sensitivity)^2) for all variables together."""
@@ -166,9 +176,8 @@ class DPSGD(method.Method):
     mechanism = mechanisms.GaussianMechanism(
       sensitivity, self._plan.noise_multiplier * sensitivity
     )
-    sizes = [int(np.prod(gradient.shape)) for gradient in sums]
-    noise = tf.split(mechanism.sample([sum(sizes)], seed), sizes)
-    return [g + tf.reshape(n, g.shape) for g, n in zip(sums, noise)]
+    noise = draw(mechanism, sums, seed)
+    return [g + n for g, n in zip(sums, noise)]
 
   def _regularization_gradients(self, variables) -> list[tf.Tensor]:
     """Weight regularisers see no data: they are added after the noise."""
@@ -234,6 +243,15 @@ class DPSGD(method.Method):
       participations=sampler.max_participations(0, steps),
       caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
+
+
+def draw(
+  mechanism: mechanisms.Mechanism, like: Sequence[tf.Tensor], seed
+) -> list[tf.Tensor]:
+  """One draw for all tensors together, in their shapes."""
+  sizes = [int(np.prod(tensor.shape)) for tensor in like]
+  noise = tf.split(mechanism.sample([sum(sizes)], seed), sizes)
+  return [tf.reshape(n, tensor.shape) for n, tensor in zip(noise, like)]
 
 
 def _refuse_activity_regularizers(network: tf.keras.Model) -> None:

@@ -1,0 +1,186 @@
+"""Per-example gradients, clipped slice by slice and summed by group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_privrob import validate
+from tf_privrob.gradients import clipping
+from tf_privrob.gradients import recording
+
+Statistics = Callable[..., list[tf.Tensor]]
+
+
+class SlicedSum(NamedTuple):
+  """What a logical batch contributes to one step.
+
+  As `ClippedSum`, but for `gradients` nothing here is private.
+  """
+
+  gradients: list[list[tf.Tensor]]
+  """[group][variable]: sums over the group's examples."""
+  loss: tf.Tensor
+  """Sum of the unmasked losses."""
+  metrics: dict[str, tf.Tensor]
+  """Sums of the loss function's per-example metrics."""
+  clipped: tf.Tensor
+  """How many slices of gradients were longer than C."""
+  count: tf.Tensor
+  """How many examples were not masked."""
+  members: tf.Tensor
+  """[group]: how many of them are in each group."""
+  statistics: list[tf.Tensor]
+  """Sums of what `statistics` returned."""
+
+
+class SlicedGradients(clipping.ClippedGradients):
+  """Clips each slice of an example's gradient to C on its own.
+
+  TransDenoiser trains three slices of the parameters as if they were three
+  processes (its appendix L). They are not: all of them are released, so that
+  one example moves the whole by up to sqrt(K) C in the l2 norm, which is what
+  `sensitivity` says. With `joint` the whole gradient is clipped to C.
+
+  Groups: a Boolean metric of the loss function, `group`, splits the examples;
+  those where it is true are group 0, the others group 1. Each sum alone has the
+  same sensitivity, and so have both together, an example being in one group.
+
+  Args:
+    loss_fn: as for `ClippedGradients`.
+    network: whose trainable weights are trained.
+    l2_clip_norm: C.
+    slices: variables of the network, each in exactly one slice.
+    joint: clip over all slices together.
+    group: name of the metric; None: all examples are one group.
+    statistics: `statistics(batch, coefficients)` with the clipping coefficients
+      a_i = min(1, C / |g_i|) of the examples of group 0, [B, K], 0 elsewhere;
+      returns tensors that are summed over the chunks of a batch.
+    engine: as for `ClippedGradients`.
+    jit_compile: as for `ClippedGradients`.
+  """
+
+  def __init__(
+    self,
+    loss_fn: clipping.LossFn,
+    network: tf.keras.layers.Layer,
+    l2_clip_norm: float,
+    slices: Sequence[Sequence[tf.Variable]],
+    joint: bool = False,
+    group: str | None = None,
+    statistics: Statistics | None = None,
+    engine: str | None = None,
+    jit_compile: bool = False,
+  ):
+    super().__init__(loss_fn, network, l2_clip_norm, engine, jit_compile)
+    self.num_slices = len(slices)
+    self.slice_of = _positions(self.variables, slices)
+    self._joint = joint
+    self._group = group
+    self._statistics = statistics or (lambda batch, coefficients: [])
+
+  def sensitivity(self, neighbouring: str = "add_or_remove_one") -> float:
+    """Of all slices together: C, or sqrt(K) C if each is clipped alone."""
+    slices = 1 if self._joint else self.num_slices
+    return math.sqrt(slices) * super().sensitivity(neighbouring)
+
+  def _sum(self, batch, mask, seed) -> SlicedSum:
+    found, norms, losses, metrics = self._per_example(batch, seed)
+    by_slice = [norms] * self.num_slices
+    if not self._joint:
+      by_slice = [
+        clipping.norms([f for f, s in zip(found, self.slice_of) if s == k])
+        for k in range(self.num_slices)
+      ]
+    by_slice = tf.stack(by_slice, axis=1)
+    bound = self.l2_clip_norm
+    coefficients = bound / tf.maximum(by_slice, bound)  # a of Eq. 31
+    groups = self._groups(mask, metrics)
+    gradients = [
+      [
+        factor.weighted_sum(
+          members * clipping.ROUNDING_MARGIN * coefficients[:, k]
+        )
+        for factor, k in zip(found, self.slice_of)
+      ]
+      for members in groups
+    ]
+    longer = tf.cast(by_slice > bound, mask.dtype)
+    return SlicedSum(
+      gradients=gradients,
+      loss=tf.reduce_sum(mask * losses),
+      metrics=clipping.sums(metrics, mask),
+      clipped=tf.reduce_sum(mask[:, tf.newaxis] * longer),
+      count=tf.reduce_sum(mask),
+      members=tf.stack([tf.reduce_sum(members) for members in groups]),
+      statistics=self._statistics(
+        batch, groups[0][:, tf.newaxis] * coefficients
+      ),
+    )
+
+  def _groups(self, mask, metrics) -> list[tf.Tensor]:
+    """One mask a group."""
+    if self._group is None:
+      return [mask]
+    first = tf.cast(metrics[self._group], mask.dtype)
+    return [mask * first, mask * (1 - first)]
+
+
+def _positions(variables, slices) -> list[int]:
+  """The slice of each variable; refuses variables in none or in several."""
+  found = {}
+  for number, part in enumerate(slices):
+    for variable in part:
+      if variable.ref() in found:
+        raise ValueError(
+          f"Expected each variable in one slice, received {variable.name!r} in"
+          f" slices {found[variable.ref()]} and {number}."
+        )
+      found[variable.ref()] = number
+  missing = [v.name for v in variables if v.ref() not in found]
+  if missing or len(found) != len(variables) or not all(map(len, slices)):
+    raise ValueError(
+      "Expected slices that hold the trainable variables, each once and no"
+      f" others, with none empty; missing: {', '.join(missing) or 'none'}."
+    )
+  return [found[variable.ref()] for variable in variables]
+
+
+def layer_slices(
+  network: tf.keras.layers.Layer, count: int = 3
+) -> list[list[tf.Variable]]:
+  """Splits the trainable variables by layers, in the order of the network.
+
+  As in TransDenoiser's appendix L: the first layer, those in between, the last
+  layer; with `count` > 3 those in between are dealt into `count` - 2 runs of
+  about equal length.
+
+  Raises:
+    ValueError: if there are fewer layers with weights than slices.
+  """
+  validate.positive_int(count=count)
+  order = {v.ref(): n for n, v in enumerate(network.trainable_variables)}
+  layers = sorted(
+    recording.layers_with_weights(network),
+    key=lambda layer: order[layer.trainable_variables[0].ref()],
+  )
+  if len(layers) < count:
+    raise ValueError(
+      f"Expected at least {count} layers with trainable weights for {count}"
+      f" slices, received {len(layers)}. Lower num_slices."
+    )
+  if count < 3:
+    groups = [layers] if count == 1 else [layers[:1], layers[1:]]
+  else:
+    middle = layers[1:-1]
+    bounds = [len(middle) * k // (count - 2) for k in range(count - 1)]
+    runs = [middle[a:b] for a, b in zip(bounds, bounds[1:])]
+    groups = [layers[:1], *runs, layers[-1:]]
+  return [
+    [variable for layer in group for variable in layer.trainable_variables]
+    for group in groups
+  ]

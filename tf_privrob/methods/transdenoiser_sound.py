@@ -1,0 +1,116 @@
+"""The sound heir of TransDenoiser: DP-SGD for a denoiser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_privrob import data
+from tf_privrob import gradients
+from tf_privrob import losses
+from tf_privrob import privacy
+from tf_privrob.methods import denoising
+from tf_privrob.methods import method
+from tf_privrob.methods import plan as training_plan
+from tf_privrob.methods import transdenoiser_config
+
+_SHIFT_STREAM, _NOISE_STREAM = 0, 1
+NOT_PRIVATE = (
+  "Trained without noise on the gradients: nothing is known to protect the"
+  " training examples. The noise at the input belongs to each example and is"
+  " gone with it."
+)
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class SoundTransDenoiser(denoising.DenoiserSGD):
+  """Trains a denoiser by DP-SGD; the noise at the input costs and saves none.
+
+  The loss of an example (x, y) is the mean over K fresh copies z = x + noise of
+
+    |g(z) - x|^2                        "mse" (TransDenoiser, Eq. 1),
+    CE(softmax h(x), h(g(z)))           "stability" (Salman et al. 2020),
+    CE(y, h(g(z)))                      "classification",
+
+  one clipped gradient an example, Poisson batches, one draw of noise a step:
+  TransDenoiser's ablation "sepdp" with its open ends closed. That the objective
+  may look through the classifier costs no privacy, either.
+
+  Guarantee: (dp_epsilon, dp_delta)-DP of the denoiser's weights, add-or-remove-
+  one, as for DP-SGD, if the classifier is public. Input noise cannot harm:
+  given the noise, each step is a Gaussian mechanism of the same sensitivity.
+  Robustness: `certifier()` smooths h(g(.)).
+
+  With private=False it is denoised smoothing, the non-private reference.
+
+  Args: see `methods.denoising.DenoiserSGD`.
+  """
+
+  config_class = transdenoiser_config.SoundTransDenoiserConfig
+
+  def plan(
+    self, num_examples: int, input_shape: Sequence[int] | None = None
+  ) -> training_plan.TrainingPlan:
+    """Sampler, noise and steps; without privacy there is no budget."""
+    if self.config.private:
+      return super().plan(num_examples, input_shape)
+    shape = tuple(input_shape or method.input_shape(self.network))
+    return training_plan.without_privacy(self.config, num_examples, shape)
+
+  def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
+    if self.config.private:
+      return super()._make_gradients(jit_compile)
+    return gradients.UnclippedGradients(
+      self._example_losses, self.network, jit_compile
+    )
+
+  def _example_losses(self, batch, seed):
+    """The objective of each example, averaged over its K copies."""
+    images, labels = batch
+    config = self.config
+    fold_in = tf.random.experimental.stateless_fold_in
+    count, copies = images.shape[0], config.augmentation_multiplicity
+    images = data.augment(
+      images, config.augmentation, fold_in(seed, _SHIFT_STREAM)
+    )
+    clean = tf.repeat(images, copies, axis=0)
+    noisy = clean + self.input_noise(
+      tf.shape(clean), fold_in(seed, _NOISE_STREAM)
+    )
+    if config.objective == "mse":
+      errors = self.denoiser(noisy, training=True) - clean
+      values = tf.reduce_sum(errors**2, axis=range(1, errors.shape.rank))
+      found, metrics = tf.reshape(values, [count, copies]), {}
+    else:
+      logits = self.network(noisy, training=True)
+      logits = tf.reshape(logits, [count, copies, -1])
+      votes = losses.smoothing.soft_vote(logits)
+      predictions = tf.argmax(votes, axis=1, output_type=labels.dtype)
+      metrics = {"correct": predictions == labels}
+      found = tf.nn.softmax_cross_entropy_with_logits(
+        self._targets(images, labels, logits), logits
+      )
+    return tf.reduce_mean(found, axis=1), metrics
+
+  def _targets(self, images, labels, logits) -> tf.Tensor:
+    """Class probabilities that the copies are to have, [B, K, C]."""
+    if self.config.objective == "classification":
+      probs = tf.one_hot(labels, logits.shape[-1])
+    else:
+      probs = tf.nn.softmax(self._classifier(images))
+    return tf.repeat(tf.stop_gradient(probs)[:, None], logits.shape[1], axis=1)
+
+  def privacy_statement(self) -> privacy.PrivacyStatement:
+    """DP-SGD's; nothing is claimed with private=False."""
+    found = super().privacy_statement()
+    if self.config.private:
+      return found.replace(
+        assumptions=(*found.assumptions, *self.assumptions())
+      )
+    return privacy.PrivacyStatement(
+      claimed=None,
+      proven=None,
+      sampler=found.sampler,
+      caveats=(NOT_PRIVATE,),
+    )
