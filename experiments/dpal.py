@@ -10,18 +10,16 @@ done is on disk cell by cell; a killed run goes on with the same command and
 
 from __future__ import annotations
 
-import dataclasses
-
 from experiments import command
 from experiments import dpal_cells
 from experiments import dpal_page
 from experiments import dpal_plots
-from experiments import grid
 from experiments import grid_flags
+from experiments import grid_models
 from experiments import grid_plots
 
 
-class Experiment(grid.Experiment):
+class Experiment(grid_models.ModelExperiment):
   """The cells of one scale and data set, in one folder.
 
   Args:
@@ -40,45 +38,34 @@ class Experiment(grid.Experiment):
     scale: dpal_cells.Scale | None = None,
     command_line: str = "",
   ):
-    self.dataset = dataset
     self.family = dpal_cells.FAMILIES[dataset.name]
-    self.scale = scale or dpal_cells.SCALES[scale_name, self.family]
-    super().__init__(
-      out_dir,
-      dpal_cells.cells(self.scale),
-      {
-        "scale": scale_name,
-        "dataset": dataset.name,
-        "data": f"{dataset.num_train:,} training images. {dataset.split}",
-        "settings": dataclasses.asdict(self.scale),
-        "command": command_line,
-      },
-      fixed=("scale", "dataset", "data", "settings"),
-    )
-    self._model = (None, None)  # the last model that was loaded
+    scale = scale or dpal_cells.SCALES[scale_name, self.family]
+    super().__init__(out_dir, scale_name, scale, dataset, command_line)
+
+  def all_cells(self, scale: dpal_cells.Scale):
+    """Model by model, training first."""
+    return dpal_cells.cells(scale)
 
   def payload(self) -> dict:
     """Adds what the paper says."""
     return {**super().payload(), "paper": dpal_cells.PAPER[self.family]}
 
-  def measure(self, cell: dpal_cells.Cell) -> dict:
-    """The work of one cell."""
-    import tensorflow as tf
-
-    from experiments import dpal_measure
+  def train(self, cell: dpal_cells.Cell, folder) -> dict:
+    """Trains, or goes on with a training that was killed."""
     from experiments import dpal_train
-    from tf_privrob import run_folder
 
-    folder = run_folder.RunFolder(self.folder.file(cell.model))
-    if self._model[0] != cell.model:
-      self._model = (None, None)
-      tf.keras.backend.clear_session()  # days of cells would fill the memory
-    if cell.part == "train":
-      return dpal_train.run_cell(cell, self.scale, self.dataset, folder)
-    if self._model[0] is None:
-      model = dpal_train.load_model(cell, self.dataset, folder)
-      self._model = (cell.model, model)
-    model = self._model[1]
+    return dpal_train.run_cell(cell, self.scale, self.dataset, folder)
+
+  def load(self, cell: dpal_cells.Cell, folder):
+    """The trained model of a cell."""
+    from experiments import dpal_train
+
+    return dpal_train.load_model(cell, self.dataset, folder)
+
+  def examine(self, cell: dpal_cells.Cell, model, folder) -> dict:
+    """Radii, or accuracies under attack."""
+    from experiments import dpal_measure
+
     if cell.part == "radii":
       return dpal_measure.radii_cell(
         cell, self.scale, self.dataset, model, folder

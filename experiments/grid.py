@@ -24,7 +24,8 @@ class Cell(Protocol):
   Attributes:
     name: as in --cells; its result is <name>.json.
     model: the sub-folder that the cells of one trained model share.
-    training: the cell that trains the model of this one.
+    training: the cell that must be done before: that which trains the model of
+      this one, or makes what the training needs; the cell itself, if none.
   """
 
   name: str
@@ -47,7 +48,8 @@ def select(every: Sequence[Cell], text: str) -> list[Cell]:
       f"Expected --cells to be a part of a cell's name, received {text!r}."
       f"{hint} There are: {', '.join(names)}."
     )
-  wanted |= {cell.training for cell in wanted}
+  while not {cell.training for cell in wanted} <= wanted:
+    wanted |= {cell.training for cell in wanted}
   return [cell for cell in every if cell in wanted]
 
 

@@ -12,110 +12,69 @@ done is on disk cell by cell; a killed run goes on with the same command and
 
 from __future__ import annotations
 
-import dataclasses
-
 from experiments import command
-from experiments import grid
 from experiments import grid_flags
-from experiments import grid_page
+from experiments import grid_models
 from experiments import grid_plots
 from experiments import smoothing_cells
 from experiments import smoothing_page
 from experiments import smoothing_scales
 
 
-class Experiment(grid.Experiment):
-  """The cells of one scale and data set, in one folder.
+class Experiment(grid_models.ModelExperiment):
+  """Trainings, certificates and attacks inside the radii."""
 
-  Args:
-    out_dir: where everything goes.
-    scale_name: for the page.
-    scale: its sizes.
-    dataset: in its own value range.
-    command_line: for the page.
-  """
+  title = "Private and certified"
 
-  def __init__(
-    self,
-    out_dir: str,
-    scale_name: str,
-    scale: smoothing_cells.Scale,
-    dataset,
-    command_line: str = "",
-  ):
-    self.dataset = dataset
-    self.scale = scale
-    super().__init__(
-      out_dir,
-      smoothing_cells.cells(scale),
-      {
-        "scale": scale_name,
-        "dataset": dataset.name,
-        "data": f"{dataset.num_train:,} training images. {dataset.split}",
-        "settings": dataclasses.asdict(scale),
-        "command": command_line,
-      },
-      fixed=("scale", "dataset", "data", "settings"),
-    )
-    self._model = (None, None)  # the last model that was loaded
+  def all_cells(self, scale: smoothing_cells.Scale):
+    """Model by model, training first."""
+    return smoothing_cells.cells(scale)
 
   def payload(self) -> dict:
     """Adds what is published."""
     published = smoothing_cells.PUBLISHED.get(self.dataset.name)
     return {**super().payload(), "published": published}
 
-  def measure(self, cell: smoothing_cells.Cell) -> dict:
-    """The work of one cell."""
-    import tensorflow as tf
-
+  def train(self, cell: smoothing_cells.Cell, folder) -> dict:
+    """Trains, or goes on with a training that was killed."""
     from experiments import smoothing_measure
-    from tf_privrob import run_folder
 
-    folder = run_folder.RunFolder(self.folder.file(cell.model))
-    if self._model[0] != cell.model:
-      self._model = (None, None)
-      tf.keras.backend.clear_session()  # many cells would fill the memory
-    if cell.part == "train":
-      return smoothing_measure.train_cell(
-        cell, self.scale, self.dataset, folder
-      )
-    if self._model[0] is None:
-      self._model = (cell.model, smoothing_measure.load_model(folder))
-    kind = cell.part.split("-")[0]
+    return smoothing_measure.train_cell(cell, self.scale, self.dataset, folder)
+
+  def load(self, cell: smoothing_cells.Cell, folder):
+    """The trained model of a folder."""
+    from experiments import smoothing_measure
+
+    return smoothing_measure.load_model(folder)
+
+  def examine(self, cell: smoothing_cells.Cell, model, folder) -> dict:
+    """Certificates, attacks inside them, or what a paper claims."""
+    from experiments import smoothing_measure
+
     work = {
       "certify": smoothing_measure.certify_cell,
       "attack": smoothing_measure.attack_cell,
       "claimed": smoothing_measure.claimed_cell,
       "rules": smoothing_measure.rules_cell,
-    }[kind]
-    return work(cell, self.scale, self.dataset, self._model[1], folder)
+    }[cell.part.split("-")[0]]
+    return work(cell, self.scale, self.dataset, model, folder)
 
-  def write(self) -> None:
-    """results.json, table.md, the figures and index.html."""
-    results = self.write_results()
-    title = f"Private and certified: {self.dataset.name}"
-    tables = smoothing_page.tables(self.record, results)
-    notes = smoothing_page.notes(self.record)
-    heading = f"{title}, scale {self.record['scale']}"
-    self.folder.write_text(
-      "table.md", grid_page.markdown(heading, tables, notes)
-    )
-    pictures = []
+  def tables(self, results):
+    """Radii, accuracies, attacks and trainings."""
+    return smoothing_page.tables(self.record, results)
+
+  def figures(self, results):
+    """Certified curves, one figure a budget."""
     for dp_epsilon in self.scale.dp_epsilons:
       figure = grid_plots.draw(
         smoothing_page.curves_figure, self.record, results, dp_epsilon
       )
-      if figure is None:
-        continue
-      path = self.folder.file(f"curves-{dp_epsilon:g}.svg")
-      grid_plots.save(figure, path)
       caption = f"Certified accuracy, proven dp_epsilon {dp_epsilon:g}"
-      svg = path.read_text(encoding="utf-8")
-      pictures.append(grid_page.Picture(f"{dp_epsilon:g}", caption, svg))
-    page = grid_page.html(
-      self.record, title, len(results), pictures, tables, notes
-    )
-    self.folder.write_text("index.html", page)
+      yield f"curves-{dp_epsilon:g}", caption, figure
+
+  def notes(self) -> list[str]:
+    """How to read it all."""
+    return smoothing_page.notes(self.record)
 
 
 def main() -> None:
