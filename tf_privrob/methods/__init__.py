@@ -20,12 +20,17 @@ from tf_privrob.methods.pixeldp_config import PixelDPConfig
 from tf_privrob.methods.plan import FixedPlan
 from tf_privrob.methods.plan import TrainingPlan
 from tf_privrob.methods.registry import build
+from tf_privrob.methods.registry import class_of
 from tf_privrob.methods.registry import NAMES
 from tf_privrob.methods.registry import preset
 from tf_privrob.methods.secure_sgd import SecureSGD
 from tf_privrob.methods.secure_sgd_config import SecureSGDConfig
 from tf_privrob.methods.secure_sgd_config import SoundSecureSGDConfig
 from tf_privrob.methods.secure_sgd_sound import SoundSecureSGD
+from tf_privrob.methods.transdenoiser import TransDenoiser
+from tf_privrob.methods.transdenoiser_config import SoundTransDenoiserConfig
+from tf_privrob.methods.transdenoiser_config import TransDenoiserConfig
+from tf_privrob.methods.transdenoiser_sound import SoundTransDenoiser
 
 __all__ = [
   "DPAL",
@@ -50,8 +55,13 @@ __all__ = [
   "SoundDPALConfig",
   "SoundSecureSGD",
   "SoundSecureSGDConfig",
+  "SoundTransDenoiser",
+  "SoundTransDenoiserConfig",
   "TrainingPlan",
+  "TransDenoiser",
+  "TransDenoiserConfig",
   "build",
+  "class_of",
   "preset",
   "relevance",
 ]

@@ -22,6 +22,9 @@ from tf_privrob.methods import pixeldp_config
 from tf_privrob.methods import secure_sgd
 from tf_privrob.methods import secure_sgd_config
 from tf_privrob.methods import secure_sgd_sound
+from tf_privrob.methods import transdenoiser
+from tf_privrob.methods import transdenoiser_config
+from tf_privrob.methods import transdenoiser_sound
 
 # The first class of settings is a method's default.
 _METHODS = {
@@ -40,12 +43,23 @@ _METHODS = {
     secure_sgd_config.SecureSGDConfig: secure_sgd.SecureSGD,
     secure_sgd_config.SoundSecureSGDConfig: secure_sgd_sound.SoundSecureSGD,
   },
+  "transdenoiser": {
+    transdenoiser_config.TransDenoiserConfig: transdenoiser.TransDenoiser,
+    transdenoiser_config.SoundTransDenoiserConfig: (
+      transdenoiser_sound.SoundTransDenoiser
+    ),
+  },
 }
 NAMES = tuple(sorted(_METHODS))
 
 
 def build(name: str, network: tf.keras.Model, settings: Any) -> method.Method:
   """The method around a network; the class follows from the settings."""
+  return class_of(name, settings)(network, settings)
+
+
+def class_of(name: str, settings: Any) -> type[method.Method]:
+  """The class of a method that has these settings."""
   validate.one_of(NAMES, method=name)
   found = _METHODS[name].get(type(settings))
   if found is None:
@@ -54,7 +68,7 @@ def build(name: str, network: tf.keras.Model, settings: Any) -> method.Method:
       f"Expected {expected} for method {name!r}, received"
       f" {type(settings).__name__}."
     )
-  return found(network, settings)
+  return found
 
 
 def preset(name: str, preset_name: str | None) -> Any:
