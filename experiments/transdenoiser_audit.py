@@ -16,9 +16,9 @@ import numpy as np
 
 from experiments import transdenoiser_cells
 
-_SIDE = 4
-_RECORDS = 200
-_CLIP = 4.0
+_STDDEV = 0.25  # of the input noise
+_SIDE, _RECORDS, _CLIP = 4, 200, 4.0  # of "branch" and "sound"
+_WIDE, _UNITS, _QUIET = 16, 12, 4  # of "group"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,23 +135,161 @@ class Step:
     return float(tf.linalg.global_norm(moved)) * self._scale
 
 
-def _linear_network():
-  """One linear layer as denoiser: its remainder is never negative."""
+def _denoised(denoiser):
+  """The denoiser before a classifier that no step looks at."""
   import tensorflow as tf
 
   from tf_privrob import models
 
-  inputs = tf.keras.Input((_SIDE,))
-  init = tf.keras.initializers.GlorotUniform(1)
-  outputs = tf.keras.layers.Dense(_SIDE, kernel_initializer=init)(inputs)
-  return models.denoised_classifier(
-    tf.keras.Model(inputs, outputs), _classifier(_SIDE)
-  )
-
-
-def _classifier(size: int):
-  import tensorflow as tf
-
-  return tf.keras.Sequential(
+  size = denoiser.input_shape[1]
+  classifier = tf.keras.Sequential(
     [tf.keras.layers.Input((size,)), tf.keras.layers.Dense(2)]
   )
+  return models.denoised_classifier(denoiser, classifier)
+
+
+def _dense(units: int, seed: int, activation=None):
+  import tensorflow as tf
+
+  return tf.keras.layers.Dense(
+    units,
+    activation,
+    kernel_initializer=tf.keras.initializers.GlorotNormal(seed),
+    bias_initializer=tf.keras.initializers.RandomNormal(stddev=0.3, seed=seed),
+  )
+
+
+def _linear_denoiser(size: int):
+  """One linear layer: its remainder is |W b|^2, never negative."""
+  import tensorflow as tf
+
+  inputs = tf.keras.Input((size,))
+  return tf.keras.Model(inputs, _dense(size, 1)(inputs))
+
+
+def _bent_denoiser(size: int, units: int):
+  """Two layers with a tanh between: its remainder has either sign."""
+  import tensorflow as tf
+
+  inputs = tf.keras.Input((size,))
+  hidden = _dense(units, 1, "tanh")(inputs)
+  return tf.keras.Model(inputs, _dense(size, 2)(hidden))
+
+
+def _settings(count: int, **changes):
+  """One step on all records: the claim is that of one Gaussian release."""
+  return {
+    "dp_epsilon": 100.0,
+    "dp_delta": transdenoiser_cells.DP_DELTA,
+    "sampler": "full_batch",
+    "batch_size": count,
+    "epochs": 1,
+    "physical_batch_size": count,
+    "seed": 1,
+    **changes,
+  }
+
+
+def make_branch():
+  """One record more, and the rule adds no noise where it added all of it.
+
+  A linear denoiser of 20 weights and records whose gradients are not clipped:
+  S_min(M_t) is a function of the records alone. xi_low = xi_up lies between
+  its values without and with the canary.
+  """
+  from tf_privrob import gradients
+  from tf_privrob import methods
+
+  rng = np.random.default_rng(0)
+  records = rng.random((_RECORDS + 1, _SIDE)).astype(np.float32)
+  records[-1] = (1, 1, 0, 0)
+  denoiser = _linear_denoiser(_SIDE)
+  matrix = gradients.PerturbationTransformation(
+    denoiser, gradients.layer_slices(denoiser, 1)
+  )
+  present = np.ones([_RECORDS + 1, 1])
+  with_it = matrix.smallest(records, present).numpy()[0]
+  present[-1] = 0
+  without = matrix.smallest(records, present).numpy()[0]
+  xi = float(np.sqrt((with_it + without) / 2)) * _STDDEV / _CLIP
+  config = methods.TransDenoiserConfig(
+    **_settings(
+      len(records),
+      xi_low=xi,
+      xi_up=xi,
+      input_stddev=_STDDEV,
+      l2_clip_norm=_CLIP,
+      units="sum",
+      amplification="none",
+      noise_per="batch",
+      num_slices=1,
+    )
+  )
+  return methods.TransDenoiser(_denoised(denoiser), config), records
+
+
+def make_group():
+  """The canary's remainder is negative: its group gets a draw of its own."""
+  from tf_privrob import methods
+
+  denoiser = _bent_denoiser(_WIDE, _UNITS)
+  records = _records_by_sign(denoiser)
+  config = methods.TransDenoiserConfig(
+    **_settings(len(records), xi_up=10.0, input_stddev=_STDDEV, num_slices=2)
+  )
+  return methods.TransDenoiser(_denoised(denoiser), config), records
+
+
+def _records_by_sign(denoiser, pool: int = 2_000, draws: int = 400):
+  """Some whose remainder is hardly ever negative; last, one that often has."""
+  import tensorflow as tf
+
+  from tf_privrob import gradients
+
+  rng = np.random.default_rng(3)
+  images = rng.random((pool, _WIDE)).astype(np.float32)
+  negative = np.zeros(pool)
+  remainder = tf.function(
+    lambda x, z: gradients.taylor_remainder(denoiser, x, z)
+  )
+  for _ in range(draws):
+    noise = _STDDEV * rng.normal(size=images.shape)
+    noisy = tf.constant(images + noise, tf.float32)
+    negative += remainder(tf.constant(images), noisy).numpy() < 0
+  order = np.argsort(negative)
+  return images[[*order[:_QUIET], order[-1]]]
+
+
+def make_sound():
+  """The heir with the same noise on the records of "branch"."""
+  from tf_privrob import methods
+
+  paper, records = make_branch()
+  config = methods.SoundTransDenoiserConfig(
+    **_settings(
+      len(records),
+      noise_multiplier=paper.config.xi_up,
+      input_stddev=_STDDEV,
+      l2_clip_norm=_CLIP,
+    )
+  )
+  return methods.SoundTransDenoiser(paper.network, config), records
+
+
+CASES = {
+  "group": Case(
+    "TransDenoiser, a draw for each group",
+    "a record whose remainder is negative",
+    make_group,
+  ),
+  "branch": Case(
+    "TransDenoiser, one draw a batch",
+    "a record that lifts S_min over xi_low",
+    make_branch,
+  ),
+  "sound": Case(
+    "SoundTransDenoiser with as much noise",
+    "the same record",
+    make_sound,
+  ),
+}

@@ -162,7 +162,7 @@ def _recipes(size: str, few: int, **changes) -> dict[str, Recipe]:
     **changes: to all settings of denoisers.
   """
 
-  def trans(label, preset, denoiser="smooth", **more):
+  def trans(label, preset, denoiser="smooth_denoiser", **more):
     merged = {**changes, **more}
     return Recipe(label, "transdenoiser", preset, merged, denoiser)
 
@@ -179,7 +179,9 @@ def _recipes(size: str, few: int, **changes) -> dict[str, Recipe]:
       amplification="none",
     ),
     "paper_norm": trans(
-      "TransDenoiser, layer-normalised denoiser", f"{size}_paper", "paper"
+      "TransDenoiser, layer-normalised denoiser",
+      f"{size}_paper",
+      "paper_denoiser",
     ),
     "inp_0.1": trans(
       "TransDenoiser, input noise 0.1", f"{size}_paper", input_stddev=0.1
@@ -204,7 +206,7 @@ def _recipes(size: str, few: int, **changes) -> dict[str, Recipe]:
       "secure_sgd",
       "mnist_5k_denoiser_sound",
       {"hidden_noise": 0.25, **changes},
-      denoiser="convolutional",
+      denoiser="convolutional_denoiser",
       **own,
     ),
     "stobatch": Recipe(

@@ -16,6 +16,7 @@ from tf_privrob.privacy.accounting import group_dp_epsilon
 from tf_privrob.privacy.accounting import poisson_sgd
 from tf_privrob.privacy.accounting import Release
 from tf_privrob.privacy.accounting import shuffled_sgd
+from tf_privrob.privacy.audit import dp_epsilon_lower_bound
 from tf_privrob.privacy.calibration import calibrate_noise_multiplier
 from tf_privrob.privacy.calibration import max_steps
 from tf_privrob.privacy.ledger import BudgetExceeded
@@ -39,6 +40,7 @@ __all__ = [
   "Release",
   "calibrate_noise_multiplier",
   "dp_epsilon",
+  "dp_epsilon_lower_bound",
   "figures",
   "group_dp_epsilon",
   "max_steps",
