@@ -1,7 +1,8 @@
 """Per-example clipped gradients: the place where privacy is enforced.
 
 `ClippedGradients` owns the sensitivity of what leaves it, so noise is
-calibrated against that object and never by hand.
+calibrated against that object and never by hand. `PerturbationTransformation`
+is what TransDenoiser computes about noise on the input.
 """
 
 from tf_privrob.gradients.clipping import ClippedGradients
@@ -9,9 +10,15 @@ from tf_privrob.gradients.clipping import ClippedSum
 from tf_privrob.gradients.clipping import ENGINES
 from tf_privrob.gradients.clipping import NEIGHBOURING
 from tf_privrob.gradients.clipping import refuse_batch_normalization
+from tf_privrob.gradients.singularity import Proof
+from tf_privrob.gradients.singularity import rank_bound
+from tf_privrob.gradients.singularity import structural_proof
 from tf_privrob.gradients.slices import layer_slices
 from tf_privrob.gradients.slices import SlicedGradients
 from tf_privrob.gradients.slices import SlicedSum
+from tf_privrob.gradients.transformation import PerturbationTransformation
+from tf_privrob.gradients.transformation import smallest_singular_value
+from tf_privrob.gradients.transformation import taylor_remainder
 from tf_privrob.gradients.unclipped import UnclippedGradients
 
 __all__ = [
@@ -19,9 +26,15 @@ __all__ = [
   "NEIGHBOURING",
   "ClippedGradients",
   "ClippedSum",
+  "PerturbationTransformation",
+  "Proof",
   "SlicedGradients",
   "SlicedSum",
   "UnclippedGradients",
   "layer_slices",
+  "rank_bound",
   "refuse_batch_normalization",
+  "smallest_singular_value",
+  "structural_proof",
+  "taylor_remainder",
 ]

@@ -1,0 +1,476 @@
+"""Input noise as gradient noise: the transformation matrix of TransDenoiser.
+
+Setting (Algorithm 1 of the paper): a denoiser g, the loss of an example
+l(z) = |g(z) - x|^2 with the target x held fixed, z = x + b. To first order
+grad_theta l(z) = grad_theta l(x) + A b with A = d/dtheta grad_x l(x), a matrix
+of w parameters by v pixels, so that noise of variance s^2 on the pixels is
+noise of covariance s^2 A A^T on the gradient. This is arithmetic about a
+Taylor expansion; what it says about privacy is for a method to state.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import validate
+from tf_privrob.gradients import clipping
+from tf_privrob.gradients import mixed
+from tf_privrob.gradients import singularity
+
+_ZERO = tf.UnconnectedGradients.ZERO
+
+
+def taylor_remainder(
+  denoiser: tf.keras.Model, x: tf.Tensor, z: tf.Tensor
+) -> tf.Tensor:
+  """o_i = l(z_i) - l(x_i) - b_i^T grad_x l(x_i), b = z - x (Algorithm 1, 8).
+
+  The target stays x_i in all three terms. Examples with o_i >= 0 form the
+  paper's group "non". Dropout is off: the remainder is of one function.
+
+  Args:
+    denoiser: any model from images to images.
+    x: [B, ...], the clean images.
+    z: [B, ...], the noisy ones.
+
+  Returns:
+    [B] in the denoiser's dtype.
+  """
+  x, z = tf.convert_to_tensor(x), tf.convert_to_tensor(z)
+  with tf.GradientTape(watch_accessed_variables=False) as tape:
+    tape.watch(x)
+    at_x = mixed.losses(denoiser, x, x)
+  slope = (z - x) * tape.gradient(at_x, x)
+  linear = tf.reduce_sum(slope, axis=range(1, slope.shape.rank))
+  return mixed.losses(denoiser, z, x) - at_x - tf.cast(linear, at_x.dtype)
+
+
+def smallest_singular_value(matrix: tf.Tensor) -> tf.Tensor:
+  """S_min of a positive semidefinite matrix; 0 where rounding hides it.
+
+  It is the least eigenvalue. With w rows it cannot be told from zero if
+  lambda_min <= 10 w 2.2e-16 lambda_max, and is declared 0.
+  """
+  matrix = tf.debugging.assert_all_finite(
+    tf.cast(matrix, tf.float64),
+    "The transformation matrix is NaN or infinite: the denoiser's weights"
+    " diverged or its second derivatives overflow. Lower the learning rate.",
+  )
+  values = tf.linalg.eigvalsh(matrix)
+  size = tf.cast(tf.shape(values)[-1], tf.float64)
+  floor = 10 * size * np.finfo(np.float64).eps * values[..., -1]
+  return tf.where(values[..., 0] <= floor, tf.zeros_like(floor), values[..., 0])
+
+
+class _Path(NamedTuple):
+  """How the slice sees the image: x -> t -> g(x)."""
+
+  prefix: tf.keras.Model | None
+  """From the image to the code t; None if t is the image."""
+  suffix: tf.keras.Model
+  """From the code to the output."""
+  width: int
+  """Of the code."""
+
+
+class _Group(NamedTuple):
+  """Slices that are differentiated together."""
+
+  slices: tuple[int, ...]
+  by_columns: bool
+  path: _Path
+
+
+class PerturbationTransformation:
+  """M_s = sum_i c_is^2 A_is A_is^T of every slice s, and its S_min.
+
+  Everything is computed in float64 by a copy of the denoiser, whatever its own
+  dtype, so that small eigenvalues are real; the weights are copied at every
+  call, inside the graph. Dropout is off. A is never formed for more than a few
+  examples at once.
+
+  Where the slice sees the image through a code t narrower than the image,
+  A_i = (d/dt grad_theta l) dt/dx and only as many columns as the code is wide
+  are formed. They come one direction of t after the other (forward mode), or
+  one parameter after the other (reverse mode), whichever is fewer.
+
+  Args:
+    denoiser: a functional model (or a sequential one with an Input) from one
+      image to one image, in which examples do not mix.
+    slices: the trainable variables, each in exactly one slice.
+    max_slice_size: largest number of parameters w of a slice that is not
+      proven singular; its M takes 8 w^2 bytes.
+    max_examples: if given, batches never have more examples, and a slice is
+      proven singular where w > rank_bound * max_examples.
+    max_elements: intermediate results are kept near so many numbers, but at
+      least one direction of one example is taken at a time (in reverse mode
+      all of A_is of one example).
+
+  Attributes:
+    sizes: parameters of each slice.
+    proofs: of each slice, a `singularity.Proof` or None.
+    rank_bounds: of each slice, the largest rank one example can add.
+  """
+
+  def __init__(
+    self,
+    denoiser: tf.keras.Model,
+    slices: Sequence[Sequence[tf.Variable]],
+    max_slice_size: int = 2000,
+    max_examples: int | None = None,
+    max_elements: int = 2**20,
+  ):
+    validate.positive_int(
+      max_slice_size=max_slice_size, max_elements=max_elements
+    )
+    if max_examples is not None:
+      validate.positive_int(max_examples=max_examples)
+    _require_image_to_image(denoiser)
+    clipping.refuse_batch_normalization(denoiser)
+    _require_partition(slices, denoiser.trainable_variables)
+    self.sizes = [sum(int(np.prod(v.shape)) for v in part) for part in slices]
+    self.proofs = [
+      singularity.structural_proof(denoiser, part) for part in slices
+    ]
+    self.rank_bounds = [
+      singularity.rank_bound(denoiser, part) for part in slices
+    ]
+    self._limit = max_slice_size
+    for index, size in enumerate(self.sizes):
+      bound = self.rank_bounds[index] * (max_examples or np.inf)
+      if self.proofs[index] is None and size <= bound:
+        self._require_small(index)
+    self._max_examples = max_examples
+    self._max_elements = max_elements
+    self._source = denoiser.weights
+    self._twin = mixed.in_double_precision(denoiser)
+    twin_of = {
+      ours.ref(): copy for ours, copy in zip(self._source, self._twin.weights)
+    }
+    self._slices = [[twin_of[v.ref()] for v in part] for part in slices]
+    self._factored = mixed.factored_variables(self._twin)
+    known: dict[int, _Path] = {}
+    self._paths = [_path(self._twin, part, known) for part in self._slices]
+    self._compiled = tf.function(self._accumulate, autograph=False)
+
+  def gram(self, x: tf.Tensor, coefficients: tf.Tensor) -> list[tf.Tensor]:
+    """M_s of every slice, float64 [w_s, w_s], rows in the slice's order.
+
+    There is no 1/B^2 in it: the caller scales.
+
+    Args:
+      x: [B, ...], the clean images, B static.
+      coefficients: [B, K], c_is; 0 leaves example i out of slice s.
+
+    Raises:
+      ValueError: a slice is too large, though proven singular.
+    """
+    for index in range(len(self.sizes)):
+      self._require_small(index)
+    return self._gram(*self._checked(x, coefficients))
+
+  def smallest(self, x: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:
+    """S_min(M_s) of every slice, float64 [K], 0 where M_s is singular.
+
+    The proofs come first and cost nothing: structure, rank
+    (w_s > rank_bound * number of non-zero c_is), a parameter that no example
+    moves (a zero on the diagonal, e.g. of a dead unit).
+
+    Args:
+      x: [B, ...], the clean images, B static.
+      coefficients: [B, K], c_is; 0 leaves example i out of slice s.
+    """
+    x, coefficients = self._checked(x, coefficients)
+    counts = tf.math.count_nonzero(coefficients, 0, dtype=tf.int64)
+    possible = [
+      proof is None and size <= bound * counts[index]
+      for index, (size, bound, proof) in enumerate(
+        zip(self.sizes, self.rank_bounds, self.proofs)
+      )
+    ]
+    # A coefficient of 0 everywhere: no work is done for the slice.
+    needed = tf.cast(tf.stack(possible), tf.float64)
+    wanted = [
+      index
+      for index, proof in enumerate(self.proofs)
+      if proof is None
+      and self.sizes[index] <= self.rank_bounds[index] * x.shape[0]
+    ]
+    matrices = dict(zip(wanted, self._gram(x, coefficients * needed, wanted)))
+    zero = tf.zeros([], tf.float64)
+    return tf.stack(
+      [
+        tf.cond(
+          tf.reduce_min(tf.linalg.diag_part(matrices[index])) <= 0,
+          lambda: zero,
+          lambda index=index: smallest_singular_value(matrices[index]),
+        )
+        if index in matrices
+        else zero
+        for index in range(len(self.sizes))
+      ]
+    )
+
+  def _checked(self, x, coefficients):
+    x = tf.cast(x, tf.float64)
+    coefficients = tf.cast(coefficients, tf.float64)
+    expected = [x.shape[0], len(self.sizes)]
+    if x.shape[0] is None or coefficients.shape.as_list() != expected:
+      raise ValueError(
+        "Expected a static batch size and coefficients of shape [B, K] ="
+        f" {expected}, received {coefficients.shape}."
+      )
+    if self._max_examples is not None and x.shape[0] > self._max_examples:
+      raise ValueError(
+        f"Expected at most max_examples={self._max_examples} examples, on which"
+        f" the proofs rest, received {x.shape[0]}."
+      )
+    return x, coefficients
+
+  def _require_small(self, index: int) -> None:
+    size = self.sizes[index]
+    if size > self._limit:
+      raise ValueError(
+        f"Expected slices of at most max_slice_size={self._limit} parameters,"
+        f" received slice {index} of {size}, whose matrix would take"
+        f" {8 * size**2 / 2**20:.0f} MiB. Cut it into more slices, use smaller"
+        " layers, or raise max_slice_size (8 w^2 bytes, time w^3). A slice"
+        " that is proven singular may be of any size: give max_examples if the"
+        f" rank bound of {self.rank_bounds[index]} an example proves it."
+      )
+
+  def _gram(self, x, coefficients, wanted=None) -> list[tf.Tensor]:
+    wanted = range(len(self.sizes)) if wanted is None else wanted
+    return self._compiled(x, coefficients, tuple(wanted))
+
+  def _accumulate(self, x, coefficients, wanted):
+    for ours, copy in zip(self._source, self._twin.weights):
+      copy.assign(tf.cast(ours, copy.dtype))
+    matrices = {}
+    for group in self._groups(wanted):
+      matrices.update(zip(group.slices, self._sum(group, x, coefficients)))
+    return [matrices[index] for index in wanted]
+
+  def _groups(self, wanted) -> list[_Group]:
+    """Slices that see the image through the same code, and how to do them."""
+    together = collections.defaultdict(list)
+    for index in wanted:
+      together[id(self._paths[index])].append(index)
+    groups = []
+    for members in together.values():
+      path = self._paths[members[0]]
+      factored = all(
+        v.ref() in self._factored for i in members for v in self._slices[i]
+      )
+      if factored and path.width <= sum(self.sizes[i] for i in members):
+        groups.append(_Group(tuple(members), True, path))
+      else:
+        groups += [_Group((i,), False, path) for i in members]
+    return groups
+
+  def _sum(self, group: _Group, x, coefficients) -> list[tf.Tensor]:
+    """sum_i F_i F_i^T over the examples that any slice of the group wants."""
+    coefficients = tf.gather(coefficients, group.slices, axis=1)
+    used = tf.reduce_any(coefficients != 0, axis=1)
+    order = tf.argsort(tf.cast(used, tf.int32), direction="DESCENDING")
+    rows, parts, step = self._chunks(group, x.shape[0])
+    form = self._columns if group.by_columns else self._all_rows
+
+    def body(index, matrices):
+      picked = order[index // parts * rows :][:rows]
+      images = tf.ensure_shape(tf.gather(x, picked), [rows, *x.shape[1:]])
+      scales = tf.unstack(tf.gather(coefficients, picked), axis=1)
+      found = form(group, images, index % parts * step, step)
+      return index + 1, [
+        matrix + _gram_of(factor, scale, group.by_columns)
+        for matrix, factor, scale in zip(matrices, found, scales)
+      ]
+
+    count = tf.math.count_nonzero(used, dtype=tf.int32)
+    end = (count + rows - 1) // rows * parts
+    sizes = [self.sizes[index] for index in group.slices]
+    _, matrices = tf.while_loop(
+      lambda index, _: index < end,
+      body,
+      (0, [tf.zeros([w, w], tf.float64) for w in sizes]),
+      parallel_iterations=1,
+    )
+    return matrices
+
+  def _chunks(self, group: _Group, batch: int) -> tuple[int, int, int]:
+    """Examples a step, steps an example, directions (or parameters) a pass."""
+    width = sum(self.sizes[index] for index in group.slices)
+    passes = group.path.width if group.by_columns else width
+    for layer in group.path.suffix.layers:
+      outputs = tf.nest.flatten(layer.output)
+      width += sum(int(np.prod(t.shape[1:])) for t in outputs)
+    fitting = max(1, self._max_elements // (width * passes))
+    rows = max(n for n in range(1, fitting + 1) if batch % n == 0)
+    parts = -(-passes * width * rows // self._max_elements)
+    parts = min(parts, passes)
+    step = -(-passes // parts)
+    return rows, parts if group.by_columns else 1, step
+
+  def _columns(self, group, images, first, step) -> list[tf.Tensor]:
+    """d/dt grad_theta l along `step` directions of t, [step, rows, w_s].
+
+    Forward mode: h(u) = d/dt <u, grad_theta l> is linear in u, and its own
+    gradient by u is the Jacobian times a direction.
+    """
+    code, frame = _code_and_frame(group.path, images)
+    rows, width = images.shape[0], group.path.width
+    dual = [tf.zeros([rows, self.sizes[i]], tf.float64) for i in group.slices]
+    with tf.GradientTape(watch_accessed_variables=False) as outer:
+      outer.watch(dual)
+      with tf.GradientTape(watch_accessed_variables=False) as inner:
+        inner.watch(code)
+        found = self._gradients(group, code, images)
+        product = tf.add_n(
+          [tf.reduce_sum(u * gradient) for u, gradient in zip(dual, found)]
+        )
+      by_code = inner.gradient(product, code, unconnected_gradients=_ZERO)
+
+    def along(index):
+      unit = tf.one_hot(index, width, dtype=tf.float64)
+      if frame is None:
+        direction = tf.broadcast_to(unit, [rows, width])
+      else:
+        direction = tf.linalg.matvec(frame, unit)
+      return outer.gradient(
+        by_code,
+        dual,
+        output_gradients=tf.reshape(direction, code.shape),
+        unconnected_gradients=_ZERO,
+      )
+
+    return tf.vectorized_map(along, first + tf.range(step))
+
+  def _all_rows(self, group, images, first, step) -> list[tf.Tensor]:
+    """d/dt grad_theta l of the group's one slice, [w_s, rows, directions].
+
+    Reverse mode, `step` parameters at a time. Examples do not mix, so the
+    derivative of grad_theta sum_j l_j by t_i is that of l_i alone.
+    """
+    del first  # all of them
+    code, frame = _code_and_frame(group.path, images)
+    size, width = self.sizes[group.slices[0]], group.path.width
+
+    def some(part):
+      with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(code)
+        total = tf.reduce_sum(self._gradients(group, code, images)[0], axis=0)
+
+      def of(index):
+        unit = tf.one_hot(index, size, dtype=tf.float64)
+        return tape.gradient(
+          total, code, output_gradients=unit, unconnected_gradients=_ZERO
+        )
+
+      return tf.vectorized_map(of, part * step + tf.range(step))
+
+    factor = tf.map_fn(
+      some,
+      tf.range(-(-size // step)),
+      fn_output_signature=tf.float64,
+      parallel_iterations=1,
+    )
+    factor = tf.reshape(factor, [-1, images.shape[0], width])[:size]
+    if frame is not None:
+      factor = tf.einsum("wbt,btc->wbc", factor, frame)
+    return [factor]
+
+  def _gradients(self, group, code, images) -> list[tf.Tensor]:
+    """grad_theta l_i of each slice, [B, w_s], or its sum [1, w_s]."""
+    found = mixed.gradients(group.path.suffix, code, images, self._factored)
+    result = []
+    for index in group.slices:
+      parts = [found[variable.ref()] for variable in self._slices[index]]
+      if not group.by_columns:
+        parts = [tf.reduce_sum(part, 0, keepdims=True) for part in parts]
+      result.append(tf.concat(parts, axis=1))
+    return result
+
+
+def _gram_of(factor, scales: tf.Tensor, by_columns: bool) -> tf.Tensor:
+  """sum_i c_i^2 F_i F_i^T; the parameters are the last axis or the first."""
+  factor = tf.math.multiply_no_nan(factor, scales[:, None])
+  if by_columns:
+    flat = tf.reshape(factor, [-1, factor.shape[2]])
+    return tf.matmul(flat, flat, transpose_a=True)
+  flat = tf.reshape(factor, [factor.shape[0], -1])
+  return tf.matmul(flat, flat, transpose_b=True)
+
+
+def _path(twin, variables, known: dict[int, _Path]) -> _Path:
+  """The narrowest way from the image to the slice; one object for each."""
+  cut = singularity.narrowest_cut(twin, variables)
+  if id(cut) not in known:
+    whole = cut is twin.inputs[0]
+    known[id(cut)] = _Path(
+      None if whole else tf.keras.Model(twin.inputs, cut),
+      twin if whole else tf.keras.Model(cut, twin.outputs),
+      int(np.prod(cut.shape[1:])),
+    )
+  return known[id(cut)]
+
+
+def _code_and_frame(path: _Path, images):
+  """The code t(x) and L [rows, c, c] with L L^T = (dt/dx)(dt/dx)^T.
+
+  L is None, the identity, where the code is the image.
+  """
+  if path.prefix is None:
+    return tf.identity(images), None
+  rows = images.shape[0]
+  with tf.GradientTape(watch_accessed_variables=False) as tape:
+    tape.watch(images)
+    code = path.prefix(images, training=False)
+    total = tf.reduce_sum(tf.reshape(code, [rows, path.width]), axis=0)
+
+  def of(index):
+    unit = tf.one_hot(index, path.width, dtype=tf.float64)
+    return tape.gradient(
+      total, images, output_gradients=unit, unconnected_gradients=_ZERO
+    )
+
+  jacobian = tf.vectorized_map(of, tf.range(path.width))
+  jacobian = tf.reshape(jacobian, [path.width, rows, -1])  # dt/dx
+  # (dt/dx)^T = Q R, so L = R^T; no condition number is squared.
+  triangle = tf.linalg.qr(tf.transpose(jacobian, [1, 2, 0])).r
+  return code, tf.linalg.matrix_transpose(triangle)
+
+
+def _require_image_to_image(denoiser: tf.keras.Model) -> None:
+  try:
+    fits = denoiser.input_shape[1:] == denoiser.output_shape[1:]
+    fits = fits and None not in denoiser.input_shape[1:]
+    fits = fits and len(denoiser.inputs) == len(denoiser.outputs) == 1
+  except (AttributeError, RuntimeError, TypeError):
+    fits = False
+  if not fits:
+    raise ValueError(
+      "Expected a functional denoiser (or a sequential one with an Input) from"
+      " one image of known size to an image of the same shape, received"
+      f" {type(denoiser).__name__} {getattr(denoiser, 'name', '')!r}."
+    )
+
+
+def _require_partition(slices, variables) -> None:
+  """Each trainable variable in exactly one slice."""
+  names = {variable.ref(): variable.name for variable in variables}
+  given = collections.Counter(v.ref() for part in slices for v in part)
+  strange = [r.deref().name for r in given if r not in names]
+  double = [r.deref().name for r in given if given[r] > 1]
+  missing = [name for ref, name in names.items() if ref not in given]
+  empty = [index for index, part in enumerate(slices) if not len(part)]
+  if strange or double or missing or empty or not len(slices):
+    raise ValueError(
+      "Expected each trainable variable of the denoiser in exactly one slice."
+      f" Not the denoiser's: {strange}; more than once: {double}; missing:"
+      f" {missing}; empty slices: {empty}."
+    )
