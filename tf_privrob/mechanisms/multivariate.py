@@ -252,7 +252,7 @@ def claimed_stddev(
     sqrt(2 ln(1.25 / dp_delta)) l2_sensitivity / dp_epsilon
 
   of one release, for dp_epsilon in (0, 1]. For a fixed covariance the exact
-  curve is kept with room there, up to about dp_epsilon 8.4 at dp_delta 1e-5,
+  curve is kept with room there, up to dp_epsilon 8.4 at dp_delta 1e-5,
   and is broken beyond (as measured in the tests; no proof). What fails is the
   left side, see `claimed_mixed_stddev`.
   """
