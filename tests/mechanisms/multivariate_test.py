@@ -225,6 +225,13 @@ def test_bad_covariance(bad, message):
     _M(1.0, bad)
 
 
+def test_rounding_of_symmetry_is_repaired():
+  nearly = [[1.0, 0.5 + 1e-12], [0.5, 2.0]]
+  found = np.asarray(_M(1.0, nearly).covariance)
+  np.testing.assert_array_equal(found, found.T)
+  np.testing.assert_allclose(found, nearly, atol=1e-12)
+
+
 def test_transformed_noise_of_low_rank_is_refused():
   """w > v: A b cannot reach all of the parameters (facts of every big net)."""
   for seed in range(20):

@@ -337,7 +337,7 @@ def extra_stddev(
 
   Args:
     smallest: S_min(M_t), a number or an array, or a tensor in a graph. In a
-      tensor, less than 0 (rounding) counts as 0, and NaN gives xi_up.
+      tensor, less than 0 (rounding) and NaN give xi_up.
     input_stddev: sigma.
     xi_low: below it the input noise is not counted, >= 0.
     xi_up: the overall standard deviation, > 0.
@@ -352,7 +352,7 @@ def extra_stddev(
     raise ValueError(f"Expected xi_low={xi_low!r} <= xi_up={xi_up!r}.")
   factor = float(amplification * input_stddev**2)
   if tf.is_tensor(smallest):
-    counted = factor * tf.maximum(smallest, 0.0)  # c^2
+    counted = factor * smallest  # c^2
     rest = tf.sqrt(tf.maximum(xi_up**2 - counted, 0.0))
     return tf.where(
       counted >= xi_low**2, rest, tf.constant(xi_up, counted.dtype)
