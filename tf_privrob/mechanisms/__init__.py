@@ -27,6 +27,12 @@ from tf_privrob.mechanisms.moments import filters_from_moments
 from tf_privrob.mechanisms.moments import objective_sensitivity
 from tf_privrob.mechanisms.moments import PatchFilters
 from tf_privrob.mechanisms.moments import PatchMoments
+from tf_privrob.mechanisms.multivariate import claimed_condition
+from tf_privrob.mechanisms.multivariate import claimed_mixed_stddev
+from tf_privrob.mechanisms.multivariate import claimed_stddev
+from tf_privrob.mechanisms.multivariate import extra_stddev
+from tf_privrob.mechanisms.multivariate import moments_bound
+from tf_privrob.mechanisms.multivariate import MultivariateGaussianMechanism
 
 __all__ = [
   "FunctionalNoise",
@@ -34,16 +40,22 @@ __all__ = [
   "HeterogeneousGaussianMechanism",
   "LaplaceMechanism",
   "Mechanism",
+  "MultivariateGaussianMechanism",
   "PatchFilters",
   "PatchMoments",
   "adlm_input_sensitivity",
   "adlm_label_sensitivity",
+  "claimed_condition",
+  "claimed_mixed_stddev",
+  "claimed_stddev",
   "extended_stddev",
+  "extra_stddev",
   "filters_from_moments",
   "gaussian_dp_delta",
   "gaussian_dp_epsilon",
   "hidden_factor",
   "label_sensitivity",
+  "moments_bound",
   "objective_sensitivity",
   "reconstruction_sensitivity",
   "reduced_dp_epsilon",
