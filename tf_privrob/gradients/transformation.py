@@ -140,6 +140,7 @@ class PerturbationTransformation:
     self.rank_bounds = [
       singularity.rank_bound(denoiser, part) for part in slices
     ]
+    self._open = tuple(i for i, p in enumerate(self.proofs) if p is None)
     self._limit = max_slice_size
     for index, size in enumerate(self.sizes):
       bound = self.rank_bounds[index] * (max_examples or np.inf)
@@ -172,7 +173,8 @@ class PerturbationTransformation:
     """
     for index in range(len(self.sizes)):
       self._require_small(index)
-    return self._gram(*self._checked(x, coefficients))
+    everything = tuple(range(len(self.sizes)))
+    return self._gram(*self._checked(x, coefficients), everything)
 
   def smallest(self, x: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:
     """S_min(M_s) of every slice, float64 [K], 0 where M_s is singular.
@@ -187,33 +189,45 @@ class PerturbationTransformation:
     """
     x, coefficients = self._checked(x, coefficients)
     counts = tf.math.count_nonzero(coefficients, 0, dtype=tf.int64)
-    possible = [
-      proof is None and size <= bound * counts[index]
-      for index, (size, bound, proof) in enumerate(
-        zip(self.sizes, self.rank_bounds, self.proofs)
-      )
-    ]
     # A coefficient of 0 everywhere: no work is done for the slice.
-    needed = tf.cast(tf.stack(possible), tf.float64)
-    wanted = [
-      index
-      for index, proof in enumerate(self.proofs)
-      if proof is None
-      and self.sizes[index] <= self.rank_bounds[index] * x.shape[0]
-    ]
-    matrices = dict(zip(wanted, self._gram(x, coefficients * needed, wanted)))
+    needed = tf.cast(self._can_be_regular(counts), tf.float64)
+    return self.smallest_of(self.partial(x, coefficients * needed), counts)
+
+  def partial(self, x: tf.Tensor, coefficients: tf.Tensor) -> list[tf.Tensor]:
+    """M_s of the slices that no structure proves singular, for `smallest_of`.
+
+    Those of several chunks of a batch may be added up.
+    """
+    x, coefficients = self._checked(x, coefficients)
+    return self._gram(x, coefficients, self._open)
+
+  def smallest_of(
+    self, matrices: Sequence[tf.Tensor], counts: tf.Tensor
+  ) -> tf.Tensor:
+    """S_min of every slice, float64 [K], from the sums of `partial`.
+
+    Args:
+      matrices: as `partial` returns them, summed over a batch.
+      counts: how many examples took part, int64, a scalar or [K].
+    """
     zero = tf.zeros([], tf.float64)
-    return tf.stack(
-      [
-        tf.cond(
-          tf.reduce_min(tf.linalg.diag_part(matrices[index])) <= 0,
-          lambda: zero,
-          lambda index=index: smallest_singular_value(matrices[index]),
-        )
-        if index in matrices
-        else zero
-        for index in range(len(self.sizes))
-      ]
+    found = [zero] * len(self.sizes)
+    regular = self._can_be_regular(counts)
+    for index, matrix in zip(self._open, matrices):
+      moved = tf.reduce_min(tf.linalg.diag_part(matrix)) > 0
+      found[index] = tf.cond(
+        tf.logical_and(moved, regular[index]),
+        lambda matrix=matrix: smallest_singular_value(matrix),
+        lambda: zero,
+      )
+    return tf.stack(found)
+
+  def _can_be_regular(self, counts: tf.Tensor) -> tf.Tensor:
+    """[K]: whether so many examples can span a slice, by the rank bounds."""
+    proven = tf.constant([proof is not None for proof in self.proofs])
+    most = tf.constant(self.rank_bounds, tf.int64) * counts
+    return tf.logical_and(
+      tf.logical_not(proven), tf.constant(self.sizes, tf.int64) <= most
     )
 
   def _checked(self, x, coefficients):
@@ -244,9 +258,8 @@ class PerturbationTransformation:
         f" rank bound of {self.rank_bounds[index]} an example proves it."
       )
 
-  def _gram(self, x, coefficients, wanted=None) -> list[tf.Tensor]:
-    wanted = range(len(self.sizes)) if wanted is None else wanted
-    return self._compiled(x, coefficients, tuple(wanted))
+  def _gram(self, x, coefficients, wanted) -> list[tf.Tensor]:
+    return self._compiled(x, coefficients, wanted)
 
   def _accumulate(self, x, coefficients, wanted):
     for ours, copy in zip(self._source, self._twin.weights):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_privrob import certify
 from tf_privrob import data
+from tf_privrob import mechanisms
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import validate
@@ -63,6 +64,7 @@ class DenoiserSGD(dp_sgd.DPSGD):
       )
     super().__init__(network, config, record, **kwargs)
     self.denoiser = models.denoiser_of(network)
+    self.classifier = models.classifier_of(network)
     if classifier_range is not None:
       validate.value_range(classifier_range)
       self._run_record["classifier_range"] = list(classifier_range)
@@ -94,6 +96,12 @@ class DenoiserSGD(dp_sgd.DPSGD):
     if self._run_record.get("public_data") == "disjoint":
       return (PUBLIC_CLASSIFIER, DISJOINT_CLASSIFIER)
     return (PUBLIC_CLASSIFIER,)
+
+  def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:
+    """One draw of what is certified and deployed, for attacks with EOT."""
+    x = tf.convert_to_tensor(x)
+    noise = self.input_noise(tf.shape(x), mechanisms.stateless_seed(seed))
+    return self.network(x + noise, training=False)
 
   def certifier(self, **settings: Any) -> certify.RandomizedSmoothing:
     """Smoothing with `input_stddev`; it holds whatever the weights are."""

@@ -105,26 +105,9 @@ class TransDenoiser(denoising.DenoiserSGD):
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Settles the slices and what is known of them, then DP-SGD's part."""
     config = self.config
-    self._slices = gradients.layer_slices(self.denoiser, config.num_slices)
-    self._transformation = None
-    self._proofs = [None] * len(self._slices)
-    if config.variant == "paper":
-      self._transformation = gradients.PerturbationTransformation(
-        self.denoiser, self._slices, config.max_slice_size
-      )
-      self._proofs = self._transformation.proofs
-    self._fixed_key = _secret_words(config.seed)
-    self._tally = tf.Variable(
-      tf.zeros([3, len(self._slices)], tf.float64), trainable=False
-    )
+    self._parts = _Parts(self.denoiser, config)
     self._run_record["constant_noise"] = self._constant_noise
-    self._run_record["slices"] = [
-      {
-        "parameters": sum(int(np.prod(v.shape)) for v in part),
-        "proof": proof and proof.text,
-      }
-      for part, proof in zip(self._slices, self._proofs)
-    ]
+    self._run_record["slices"] = self._parts.describe()
     super().prepare(plan, shape, value_range, num_classes)
 
   @property
@@ -133,7 +116,7 @@ class TransDenoiser(denoising.DenoiserSGD):
     config = self.config
     if config.variant != "paper":
       return config.variant == "sepdp"
-    return config.noise_per == "batch" and all(self._proofs)
+    return config.noise_per == "batch" and all(self._parts.proofs)
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     config = self.config
@@ -146,7 +129,7 @@ class TransDenoiser(denoising.DenoiserSGD):
       self._example_losses,
       self.network,
       config.l2_clip_norm,
-      self._slices,
+      self._parts.slices,
       joint=config.slice_clipping == "flat",
       group=_NON_NEGATIVE if paper else None,
       statistics=self._gram if paper else None,
@@ -170,11 +153,11 @@ class TransDenoiser(denoising.DenoiserSGD):
   def _noise_of(self, images: tf.Tensor, seed) -> tf.Tensor:
     if self.config.input_noise == "fresh":
       return self.input_noise(tf.shape(images), seed)
-    return self.config.input_stddev * _noise_by_content(images, self._fixed_key)
+    return self.config.input_stddev * _noise_by_content(images, self._parts.key)
 
   def _gram(self, batch, coefficients) -> list[tf.Tensor]:
     """sum_i a_i^2 A_i A_i^T over the non-negative cases, slice by slice."""
-    return self._transformation.gram(batch[0], coefficients)
+    return self._parts.transformation.partial(batch[0], coefficients)
 
   def _noisy_sum(self, total) -> list[tf.Tensor]:
     """Adds the draws of Algorithm 1 to the sums of both groups."""
@@ -199,7 +182,7 @@ class TransDenoiser(denoising.DenoiserSGD):
   def _draws(self, total) -> list[tf.Tensor]:
     """The scale of each draw of this step, in units of xi, slice by slice."""
     config = self.config
-    upper = config.xi_up * tf.ones([len(self._slices)], tf.float64)
+    upper = config.xi_up * tf.ones([len(self._parts.slices)], tf.float64)
     if config.variant == "sepdp":
       return [upper]
     extra = self._extra_stddev(total)
@@ -211,7 +194,7 @@ class TransDenoiser(denoising.DenoiserSGD):
   def _extra_stddev(self, total) -> tf.Tensor:
     """sigma_bar of line 16, slice by slice; counts what it was."""
     config, plan = self.config, self._plan
-    smallest = self._transformation.smallest_of(
+    smallest = self._parts.transformation.smallest_of(
       total.statistics, tf.cast(total.members[0], tf.int64)
     )
     scale = config.l2_clip_norm**2  # Lemma 4: S_min sigma^2 / C^2
@@ -224,7 +207,7 @@ class TransDenoiser(denoising.DenoiserSGD):
       )
       for factor in (self._amplification, 1.0)
     )
-    self._tally.assign_add(
+    self._parts.tally.assign_add(
       tf.stack(
         [
           tf.cast(smallest <= 0, tf.float64),
@@ -362,11 +345,47 @@ class TransDenoiser(denoising.DenoiserSGD):
     """Notes what was released so far, and what S_min was."""
     super().count_steps(steps, sessions)
     if self.config.variant == "paper":
-      self._run_record["tally"] = self._tally.numpy().tolist()
+      self._run_record["tally"] = self._parts.tally.numpy().tolist()
 
   def state_variables(self) -> list[tf.Variable]:
     """Adds the tally."""
-    return [*super().state_variables(), self._tally]
+    return [*super().state_variables(), self._parts.tally]
+
+
+class _Parts:
+  """The slices of the denoiser; an object of its own, so Keras saves none.
+
+  Attributes:
+    slices: variables of each.
+    transformation: gives S_min; None where nothing is counted.
+    proofs: that S_min is 0 whatever the data are, where it is known.
+    tally: sums over the steps, see `nonprivate_tally`.
+    key: of input noise that is drawn once.
+  """
+
+  def __init__(self, denoiser, config):
+    self.slices = gradients.layer_slices(denoiser, config.num_slices)
+    self.transformation = None
+    self.proofs = [None] * len(self.slices)
+    if config.variant == "paper":
+      self.transformation = gradients.PerturbationTransformation(
+        denoiser, self.slices, config.max_slice_size
+      )
+      self.proofs = self.transformation.proofs
+    self.key = _secret_words(config.seed)
+    self.tally = tf.Variable(
+      tf.zeros([3, len(self.slices)], tf.float64), trainable=False
+    )
+
+  def describe(self) -> list[dict[str, Any]]:
+    """Size of each slice, and why it is singular, in words."""
+    return [
+      {
+        "parameters": sum(int(np.prod(v.shape)) for v in part),
+        "proof": proof and proof.text,
+      }
+      for part, proof in zip(self.slices, self.proofs)
+    ]
 
 
 def _secret_words(seed: int | None) -> np.ndarray:

@@ -98,7 +98,7 @@ class SoundTransDenoiser(denoising.DenoiserSGD):
     if self.config.objective == "classification":
       probs = tf.one_hot(labels, logits.shape[-1])
     else:
-      probs = tf.nn.softmax(self._classifier(images))
+      probs = tf.nn.softmax(self.classifier(images))
     return tf.repeat(tf.stop_gradient(probs)[:, None], logits.shape[1], axis=1)
 
   def privacy_statement(self) -> privacy.PrivacyStatement:

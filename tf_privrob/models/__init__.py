@@ -2,6 +2,7 @@
 
 from tf_privrob.models.classifiers import residual_mnist
 from tf_privrob.models.classifiers import vgg_cifar10
+from tf_privrob.models.denoiser import classifier_of
 from tf_privrob.models.denoiser import convolutional_denoiser
 from tf_privrob.models.denoiser import denoised_classifier
 from tf_privrob.models.denoiser import denoiser_of
@@ -27,6 +28,7 @@ __all__ = [
   "NAMES",
   "as_logits",
   "by_name",
+  "classifier_of",
   "convolutional_denoiser",
   "denoised_classifier",
   "denoiser_by_name",

@@ -136,11 +136,29 @@ def denoiser_of(network: tf.keras.Model) -> tf.keras.Model:
   Raises:
     ValueError: the network was not made by `denoised_classifier`.
   """
+  between = _between(network).get_input_at(0)
+  return tf.keras.Model(
+    network.input, between, name=f"denoiser_of_{network.name}"
+  )
+
+
+def classifier_of(network: tf.keras.Model) -> tf.keras.Model:
+  """The classifier in a network of `denoised_classifier`; weights are shared.
+
+  Raises:
+    ValueError: the network was not made by `denoised_classifier`.
+  """
+  between = _between(network).get_output_at(0)
+  return tf.keras.Model(
+    between, network.output, name=f"classifier_of_{network.name}"
+  )
+
+
+def _between(network: tf.keras.Model) -> tf.keras.layers.Layer:
+  """The identity where `denoised_classifier` joined the two."""
   for layer in getattr(network, "layers", []):
     if layer.name == _BETWEEN and isinstance(layer, _layers.Activation):
-      return tf.keras.Model(
-        network.input, layer.get_input_at(0), name=f"denoiser_of_{network.name}"
-      )
+      return layer
   raise ValueError(
     "Expected a network made by models.denoised_classifier, in which a layer"
     f" {_BETWEEN!r} follows the denoiser, received"
