@@ -104,6 +104,25 @@ _LAYERS = {
     _layers.GroupNormalization(groups=-1, scale=False)
   ],
   "transposed": lambda: [_layers.Conv2DTranspose(3, 2, activation="relu")],
+  "transposed_stride": lambda: [
+    _layers.Conv2DTranspose(4, 3, 2, "same", activation="tanh")
+  ],
+  "transposed_uneven": lambda: [
+    _layers.Conv2DTranspose(3, (4, 2), (2, 3), use_bias=False)
+  ],
+  "transposed_small_kernel": lambda: [
+    _layers.Conv2DTranspose(3, (1, 2), 3, "same")
+  ],
+  "transposed_gram": lambda: [
+    _layers.Conv2D(30, 5),
+    _layers.Conv2DTranspose(40, 2),
+  ],
+  "transposed_padded": lambda: [
+    _layers.Conv2DTranspose(3, 3, 2, output_padding=1)
+  ],
+  "transposed_dilated": lambda: [
+    _layers.Conv2DTranspose(3, 2, dilation_rate=2)
+  ],
   "separable": lambda: [_layers.SeparableConv2D(3, 3)],
   "prelu": lambda: [_layers.PReLU()],
   "recurrent": lambda: [_layers.Reshape((6, 12)), _layers.GRU(3)],

@@ -143,6 +143,22 @@ def conv2d(call: Call, deltas: tf.Tensor) -> list[Contribution]:
   )
 
 
+def conv2d_transpose(call: Call, deltas: tf.Tensor) -> list[Contribution]:
+  """The adjoint of a convolution: patches are those of the output's gradient.
+
+  Y_s = sum_t K_(s - stride t) x_t, so d loss / d K = sum_t patch_t(d) x_t^T.
+  """
+  layer = call.layer
+  kernel = factors.OuterProduct(
+    _patches(layer, deltas),
+    _rows(tf.cast(call.args[0], deltas.dtype)),
+    tuple(layer.kernel.shape),
+  )
+  return _trainable(
+    [(layer.kernel, kernel), (layer.bias, _sum_of_rows(deltas))]
+  )
+
+
 def depthwise_conv2d(call: Call, deltas: tf.Tensor) -> list[Contribution]:
   """A convolution with as many groups as input channels."""
   layer = call.layer
@@ -246,6 +262,7 @@ def any_layer(call: Call, deltas: tf.Tensor) -> list[Contribution]:
 _RULES = {
   _layers.Dense: dense,
   _layers.Conv2D: conv2d,
+  _layers.Conv2DTranspose: conv2d_transpose,
   _layers.DepthwiseConv2D: depthwise_conv2d,
   _layers.LayerNormalization: layer_normalization,
   _layers.GroupNormalization: group_normalization,
@@ -259,9 +276,18 @@ def rule_for(layer: tf.keras.layers.Layer):
     return any_layer
   if rule is group_normalization and layer.axis != -1:
     return any_layer
+  if rule is conv2d_transpose and (
+    layer.output_padding is not None or max(layer.dilation_rate) > 1
+  ):
+    return any_layer
   return rule
 
 
 def pre_activation(layer: tf.keras.layers.Layer) -> bool:
   """Whether the rule wants the gradient before the layer's activation."""
-  return rule_for(layer) in (dense, conv2d, depthwise_conv2d)
+  return rule_for(layer) in (
+    dense,
+    conv2d,
+    conv2d_transpose,
+    depthwise_conv2d,
+  )
