@@ -18,6 +18,8 @@ from tf_privrob.data.dataset import parse_range
 from tf_privrob.data.fixed import FixedBatchSampler
 from tf_privrob.data.loading import DatasetNotFoundError
 from tf_privrob.data.loading import load
+from tf_privrob.data.public import require_disjoint
+from tf_privrob.data.public import split_public
 from tf_privrob.data.sampling import FullBatchSampler
 from tf_privrob.data.sampling import PoissonSampler
 from tf_privrob.data.sampling import Sampler
@@ -39,4 +41,6 @@ __all__ = [
   "gather_chunks",
   "load",
   "parse_range",
+  "require_disjoint",
+  "split_public",
 ]

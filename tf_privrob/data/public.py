@@ -1,0 +1,129 @@
+"""Public and private examples that have nothing in common.
+
+A classifier that was trained on an example has released it: a guarantee for
+what is trained behind or in front of it holds only for examples it never saw.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+
+import numpy as np
+
+from tf_privrob import validate
+from tf_privrob.data import dataset as dataset_lib
+
+_SHOWN = 5
+
+
+def split_public(
+  dataset: dataset_lib.Dataset, share: float, seed: int = 0
+) -> tuple[dataset_lib.Dataset, dataset_lib.Dataset]:
+  """Parts the training examples into public and private ones.
+
+  The same share of every class is public, up to one example, and
+  round(share * n) examples are in all. It stands for a public data set of the
+  same kind: which rows are public, and how many of each class, is taken as
+  known. Both keep the whole test set and the order of the rows. Rows are
+  parted, not contents; `require_disjoint` finds an image that occurs twice.
+
+  Args:
+    dataset: whose training examples are parted.
+    share: of the public ones, between 0 and 1.
+    seed: of the choice.
+
+  Returns:
+    The public and the private data set.
+  """
+  validate.open_probability(share=share)
+  chosen = _stratified(dataset.y_train, share, seed)
+  if not chosen.any() or chosen.all():
+    raise ValueError(
+      f"Expected share={share!r} to leave at least one public and one private"
+      f" example of {dataset.num_train}, received {int(chosen.sum())} public."
+    )
+
+  def part(rows, name, other):
+    return dataclasses.replace(
+      dataset,
+      x_train=dataset.x_train[rows],
+      y_train=dataset.y_train[rows],
+      split=(
+        f"The {name} {int(rows.sum()):,} of {dataset.num_train:,} training"
+        f" examples (share={share:g} of every class is public, seed={seed}),"
+        f" none of them among the {other} ones. {dataset.split}"
+      ),
+    )
+
+  return (
+    part(chosen, "public", "private"),
+    part(~chosen, "private", "public"),
+  )
+
+
+def _stratified(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
+  """Which rows are chosen; fractions of an example go to the largest ones."""
+  rng = np.random.default_rng(seed)
+  classes, counts = np.unique(labels, return_counts=True)
+  quotas = np.floor(share * counts).astype(int)
+  missing = round(share * len(labels)) - quotas.sum()
+  fractions = share * counts - quotas
+  quotas[np.argsort(-fractions, kind="stable")[:missing]] += 1
+  chosen = np.zeros(len(labels), bool)
+  for label, quota in zip(classes, quotas):
+    rows = np.flatnonzero(labels == label)
+    chosen[rng.permutation(rows)[:quota]] = True
+  return chosen
+
+
+def require_disjoint(public_x: np.ndarray, private_x: np.ndarray) -> None:
+  """Refuses two sets of examples of which one occurs in both.
+
+  Examples are compared bit by bit as float32, by a 128-bit hash, so both must
+  be in one value range; a shifted or mirrored copy is not recognised.
+
+  Args:
+    public_x: `[n, ...]`, floating point.
+    private_x: `[m, ...]`, examples of the same shape.
+
+  Raises:
+    ValueError: with the number of private examples that are public, and the
+      first of their indices.
+  """
+  public_x, private_x = np.asarray(public_x), np.asarray(private_x)
+  for name, x in (("public_x", public_x), ("private_x", private_x)):
+    if x.dtype.kind != "f":
+      raise ValueError(
+        f"Expected floating-point {name}, received dtype {x.dtype}: bytes and"
+        " rescaled bytes would never be equal. Convert both to one range."
+      )
+  if public_x.shape[1:] != private_x.shape[1:] or public_x.ndim < 2:
+    raise ValueError(
+      "Expected batches of examples of one shape, received"
+      f" {public_x.shape} in public_x and {private_x.shape} in private_x."
+    )
+  places = {key: row for row, key in reversed(list(enumerate(_keys(public_x))))}
+  shared = [
+    (row, places[key])
+    for row, key in enumerate(_keys(private_x))
+    if key in places
+  ]
+  if shared:
+    first = ", ".join(
+      f"{own} (public {other})" for own, other in shared[:_SHOWN]
+    )
+    more = ", ..." if len(shared) > _SHOWN else ""
+    raise ValueError(
+      f"Expected private examples that are not public, but {len(shared)} of"
+      f" {len(private_x)} occur in both: private {first}{more}. What was"
+      " trained on them has released them; part the data by data.split_public"
+      " or drop these rows."
+    )
+
+
+def _keys(x: np.ndarray) -> list[bytes]:
+  """A hash of every example; -0.0 counts as 0.0."""
+  rows = np.ascontiguousarray(x.astype(np.float32) + np.float32(0))
+  rows = rows.reshape(len(rows), -1)
+  return [hashlib.blake2b(row, digest_size=16).digest() for row in rows]
