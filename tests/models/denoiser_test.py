@@ -78,8 +78,53 @@ def test_joined_network_survives_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+  "build",
+  [
+    lambda: models.convolutional_denoiser(SHAPE, 4, seed=5),
+    lambda: models.paper_denoiser(SHAPE, (4, 4), residual=True),
+    lambda: models.smooth_denoiser(SHAPE, 4),
+  ],
+)
+def test_the_denoiser_comes_out_again_with_shared_weights(build, tmp_path):
+  denoiser = build()
+  joined = models.denoised_classifier(denoiser, classifier())
+  found = models.denoiser_of(joined)
+  np.testing.assert_array_equal(found(X), denoiser(X))
+  assert {v.ref() for v in found.weights} == {v.ref() for v in denoiser.weights}
+  joined.save(tmp_path / "joined.keras")
+  loaded = tf.keras.models.load_model(tmp_path / "joined.keras")
+  part = models.denoiser_of(loaded)
+  np.testing.assert_array_equal(part(X), denoiser(X))
+  before = loaded(X).numpy()
+  bias = part.get_layer("denoiser_last").bias
+  bias.assign_add(0.5 * tf.ones_like(bias))
+  assert np.abs(before - loaded(X)).max() > 1e-3
+  # What came out can be joined again, with another classifier.
+  head = classifier(seed=3)
+  again = models.denoised_classifier(part, head)
+  np.testing.assert_allclose(again(X), head(part(X)), rtol=1e-4, atol=1e-6)
+  np.testing.assert_array_equal(models.denoiser_of(again)(X), part(X))
+
+
+def test_there_is_no_denoiser_in_other_networks():
+  with pytest.raises(ValueError, match=r"denoised_classifier.*received 'mlp'"):
+    models.denoiser_of(classifier())
+  with pytest.raises(ValueError, match="received None without one"):
+    models.denoiser_of(None)
+
+
+@pytest.mark.parametrize(
   ("make", "message"),
   [
+    (
+      lambda: (
+        tf.keras.Sequential(
+          [_layers.Input((4, 4, 2)), _layers.Conv2DTranspose(2, 2, 2)]
+        ),
+        classifier(),
+      ),
+      r"keeps the shape.*makes \(8, 8, 2\) of \(4, 4, 2\)",
+    ),
     (
       lambda: (models.convolutional_denoiser((8, 8, 1), 4), classifier()),
       r"input shape \(8, 8, 2\), received \(8, 8, 1\)",

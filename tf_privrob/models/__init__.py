@@ -1,7 +1,15 @@
 """The papers' networks as plain Keras models that return logits."""
 
+from tf_privrob.models.classifiers import residual_mnist
+from tf_privrob.models.classifiers import vgg_cifar10
 from tf_privrob.models.denoiser import convolutional_denoiser
 from tf_privrob.models.denoiser import denoised_classifier
+from tf_privrob.models.denoiser import denoiser_of
+from tf_privrob.models.denoisers import denoiser_by_name
+from tf_privrob.models.denoisers import DENOISERS
+from tf_privrob.models.denoisers import paper_denoiser
+from tf_privrob.models.denoisers import smooth_denoiser
+from tf_privrob.models.loading import load_classifier
 from tf_privrob.models.logits import as_logits
 from tf_privrob.models.logits import returns_probabilities
 from tf_privrob.models.networks import by_name
@@ -15,17 +23,25 @@ from tf_privrob.models.networks import secure_sgd_mnist
 from tf_privrob.models.networks import tutorial_cnn
 
 __all__ = [
+  "DENOISERS",
   "NAMES",
   "as_logits",
   "by_name",
   "convolutional_denoiser",
   "denoised_classifier",
+  "denoiser_by_name",
+  "denoiser_of",
   "dpal_cifar10",
   "dpal_mnist",
+  "load_classifier",
   "mlp",
+  "paper_denoiser",
   "pixeldp_mnist",
+  "residual_mnist",
   "returns_probabilities",
   "scattering_linear",
   "secure_sgd_mnist",
+  "smooth_denoiser",
   "tutorial_cnn",
+  "vgg_cifar10",
 ]

@@ -11,6 +11,7 @@ from tf_privrob import validate
 from tf_privrob.models import logits
 
 _layers = tf.keras.layers
+_BETWEEN = "denoised"
 
 
 def convolutional_denoiser(
@@ -86,7 +87,8 @@ def denoised_classifier(
   The classifier is copied, layers renamed `classifier_...` and frozen, so that
   the one that was given can be used on. A dropout in it is switched off, a
   batch normalisation uses its moving averages: both follow from the freezing
-  or the copy. The denoiser's layers are shared.
+  or the copy. The denoiser's layers are shared. An identity named "denoised"
+  lies between the two, where `denoiser_of` parts them again.
 
   Args:
     denoiser: from an image to an image of the classifier's input shape.
@@ -101,6 +103,12 @@ def denoised_classifier(
       f"Expected a denoiser whose output has the classifier's input shape"
       f" {classifier.input_shape[1:]}, received {denoiser.output_shape[1:]}."
     )
+  if denoiser.output_shape != denoiser.input_shape:
+    raise ValueError(
+      "Expected a denoiser that keeps the shape of an image, received"
+      f" {denoiser.name!r}, which makes {denoiser.output_shape[1:]} of"
+      f" {denoiser.input_shape[1:]}."
+    )
   if logits.returns_probabilities(classifier):
     raise ValueError(
       f"Expected a classifier that returns logits, received"
@@ -114,10 +122,29 @@ def denoised_classifier(
     )
   frozen = tf.keras.models.clone_model(classifier, clone_function=_renamed)
   frozen.set_weights(classifier.get_weights())
-  outputs = _apply(frozen, denoiser.output)
+  between = _layers.Activation("linear", name=_BETWEEN)(denoiser.output)
+  outputs = _apply(frozen, between)
   frozen.trainable = False
   return tf.keras.Model(
     denoiser.input, outputs, name=f"denoised_{classifier.name}"
+  )
+
+
+def denoiser_of(network: tf.keras.Model) -> tf.keras.Model:
+  """The denoiser in a network of `denoised_classifier`; weights are shared.
+
+  Raises:
+    ValueError: the network was not made by `denoised_classifier`.
+  """
+  for layer in getattr(network, "layers", []):
+    if layer.name == _BETWEEN and isinstance(layer, _layers.Activation):
+      return tf.keras.Model(
+        network.input, layer.get_input_at(0), name=f"denoiser_of_{network.name}"
+      )
+  raise ValueError(
+    "Expected a network made by models.denoised_classifier, in which a layer"
+    f" {_BETWEEN!r} follows the denoiser, received"
+    f" {getattr(network, 'name', network)!r} without one."
   )
 
 

@@ -1,4 +1,7 @@
-"""Networks without batch normalisation, so that any of them can be private."""
+"""Networks by name; without batch normalisation, so that they can be private.
+
+The exceptions are those of `classifiers`, which are trained on public data.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ import tensorflow as tf
 
 from tf_privrob import layers as privrob_layers
 from tf_privrob import validate
+from tf_privrob.models import building
+from tf_privrob.models import classifiers
 
 _layers = tf.keras.layers
-Shape = Sequence[int]
+Shape = building.Shape
 
 
 def _conv(
@@ -35,11 +40,6 @@ def _dense(units, activation=None, seed=None):
   )
 
 
-def _seeds(seed: int):
-  """A different seed for each layer: equal shapes must not start equal."""
-  return iter(range(1000 * seed, 1000 * seed + 1000))
-
-
 def tutorial_cnn(
   input_shape: Shape = (28, 28, 1),
   num_classes: int = 10,
@@ -51,8 +51,8 @@ def tutorial_cnn(
   With `activation="tanh"` it is the network of Papernot et al. (2021), whose
   bounded units make clipping lose less.
   """
-  _require_images(input_shape, smallest=16, name="tutorial_cnn")
-  s = _seeds(seed)
+  building.require_images(input_shape, smallest=16, name="tutorial_cnn")
+  s = building.seeds(seed)
   return tf.keras.Sequential(
     [
       _layers.Input(tuple(input_shape)),
@@ -83,8 +83,8 @@ def dpal_mnist(
   that an input is classified on its own. A network trained with either cannot
   be private. With `activation="tanh"` clipped gradients lose less.
   """
-  _require_images(input_shape, smallest=8, name="dpal_mnist")
-  s = _seeds(seed)
+  building.require_images(input_shape, smallest=8, name="dpal_mnist")
+  s = building.seeds(seed)
   return tf.keras.Sequential(
     [
       _layers.Input(tuple(input_shape)),
@@ -118,8 +118,8 @@ def dpal_cifar10(
   standardization: str = "none",
 ) -> tf.keras.Model:
   """DPAL's CIFAR-10 network: 5,268,746 weights; see `dpal_mnist`."""
-  _require_images(input_shape, smallest=8, name="dpal_cifar10")
-  s = _seeds(seed)
+  building.require_images(input_shape, smallest=8, name="dpal_cifar10")
+  s = building.seeds(seed)
 
   def standardize(hidden):
     for layer in _standardization(standardization):
@@ -145,8 +145,8 @@ def pixeldp_mnist(
 
   Two convolutions without bias, 1024 hidden units (Lecuyer et al. 2019).
   """
-  _require_images(input_shape, smallest=8, name="pixeldp_mnist")
-  s = _seeds(seed)
+  building.require_images(input_shape, smallest=8, name="pixeldp_mnist")
+  s = building.seeds(seed)
 
   def conv(filters, name):
     return _layers.Conv2D(
@@ -182,7 +182,7 @@ def mlp(
   seed: int = 0,
 ) -> tf.keras.Model:
   """Dense layers on the flattened input, of any shape."""
-  s = _seeds(seed)
+  s = building.seeds(seed)
   validate.positive_int(**{f"hidden[{i}]": n for i, n in enumerate(hidden)})
   return tf.keras.Sequential(
     [
@@ -201,8 +201,8 @@ def secure_sgd_mnist(
   seed: int = 0,
 ) -> tf.keras.Model:
   """The MNIST network of the released SecureSGD code: 130,781 weights."""
-  _require_images(input_shape, smallest=4, name="secure_sgd_mnist")
-  s = _seeds(seed)
+  building.require_images(input_shape, smallest=4, name="secure_sgd_mnist")
+  s = building.seeds(seed)
 
   def initial():
     return {
@@ -245,8 +245,8 @@ def scattering_linear(
   gradient costs little accuracy (Tramèr and Boneh 2021). The normalisation by
   the image's own mean and variance has no weights either.
   """
-  _require_images(input_shape, smallest=8, name="scattering_linear")
-  s = _seeds(seed)
+  building.require_images(input_shape, smallest=8, name="scattering_linear")
+  s = building.seeds(seed)
   return tf.keras.Sequential(
     [
       _layers.Input(tuple(input_shape)),
@@ -272,10 +272,12 @@ _BUILDERS = {
   "dpal_mnist_tanh": functools.partial(dpal_mnist, activation="tanh"),
   "mlp": mlp,
   "pixeldp_mnist": pixeldp_mnist,
+  "residual_mnist": classifiers.residual_mnist,
   "secure_sgd_mnist": secure_sgd_mnist,
   "scattering_linear": scattering_linear,
   "tutorial_cnn": tutorial_cnn,
   "tutorial_cnn_tanh": functools.partial(tutorial_cnn, activation="tanh"),
+  "vgg_cifar10": classifiers.vgg_cifar10,
 }
 NAMES = tuple(sorted(_BUILDERS))
 
@@ -287,12 +289,3 @@ def by_name(
   validate.one_of(NAMES, network=network)
   validate.positive_int(num_classes=num_classes)
   return _BUILDERS[network](input_shape, num_classes, seed=seed)
-
-
-def _require_images(input_shape: Shape, smallest: int, name: str) -> None:
-  if len(input_shape) != 3 or min(input_shape[:2]) < smallest:
-    raise ValueError(
-      f"Expected images of at least {smallest} x {smallest} pixels (height,"
-      f" width, channels) for {name}, received input_shape="
-      f"{tuple(input_shape)}. Use network='mlp', which takes any shape."
-    )
