@@ -276,10 +276,6 @@ def rule_for(layer: tf.keras.layers.Layer):
     return any_layer
   if rule is group_normalization and layer.axis != -1:
     return any_layer
-  if rule is conv2d_transpose and (
-    layer.output_padding is not None or max(layer.dilation_rate) > 1
-  ):
-    return any_layer
   return rule
 
 
