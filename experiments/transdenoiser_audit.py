@@ -17,7 +17,7 @@ import numpy as np
 from experiments import transdenoiser_cells
 
 _STDDEV = 0.25  # of the input noise
-_SIDE, _RECORDS, _CLIP = 4, 200, 4.0  # of "branch" and "sound"
+_SIDE, _EACH, _CLIP = 8, 400, 5.0  # of "branch" and "sound"
 _WIDE, _UNITS, _QUIET = 16, 12, 4  # of "group"
 
 
@@ -68,8 +68,7 @@ def run(case: Case, runs: int, seed: int = 0) -> dict:
       ]
     )
 
-  pilot = {world: sizes(world, 0) for world in worlds}
-  threshold, side = _best_threshold(pilot["without"], pilot["with"])
+  threshold, side = _best_threshold(sizes("without", 0), sizes("with", runs))
   alarms = {
     world: int((side * (sizes(world, runs * (2 + i)) - threshold) > 0).sum())
     for i, world in enumerate(worlds)
@@ -89,12 +88,20 @@ def run(case: Case, runs: int, seed: int = 0) -> dict:
 
 
 def _best_threshold(without, with_it) -> tuple[float, int]:
-  """Where the pilot runs are told apart best, and the side of the alarm."""
+  """Where pilot runs show most, and the side of the alarm."""
+  from tf_privrob import privacy
+
   places = np.sort(np.concatenate([without, with_it]))
-  middles = (places[1:] + places[:-1]) / 2
-  gaps = [(with_it > m).mean() - (without > m).mean() for m in middles]
-  best = int(np.argmax(np.abs(gaps)))
-  return float(middles[best]), 1 if gaps[best] > 0 else -1
+  found = []
+  for middle in (places[1:] + places[:-1]) / 2:
+    for side in (1, -1):
+      caught, false = (
+        int((side * (values - middle) > 0).sum())
+        for values in (with_it, without)
+      )
+      bound = privacy.dp_epsilon_lower_bound(caught, false, len(without))
+      found.append((bound, float(middle), side))
+  return max(found)[1:]
 
 
 class Step:
@@ -112,7 +119,7 @@ class Step:
     self._method = method
     self._scale = plan.sampler.expected_batch_size
     self._start = [w.numpy() for w in method.network.trainable_variables]
-    self._run = tf.function(method.train_step)
+    self._run = tf.function(method.train_step, autograph=False)
 
   def update_size(self, records, present, seed: int) -> float:
     """|noisy sum of clipped gradients| / clip norm, of a fresh step."""
@@ -159,12 +166,15 @@ def _dense(units: int, seed: int, activation=None):
   )
 
 
-def _linear_denoiser(size: int):
-  """One linear layer: its remainder is |W b|^2, never negative."""
+def _identity_denoiser(size: int):
+  """One linear layer that changes nothing: its remainder is |b|^2."""
   import tensorflow as tf
 
   inputs = tf.keras.Input((size,))
-  return tf.keras.Model(inputs, _dense(size, 1)(inputs))
+  layer = tf.keras.layers.Dense(
+    size, use_bias=False, kernel_initializer=tf.keras.initializers.Identity()
+  )
+  return tf.keras.Model(inputs, layer(inputs))
 
 
 def _bent_denoiser(size: int, units: int):
@@ -193,25 +203,17 @@ def _settings(count: int, **changes):
 def make_branch():
   """One record more, and the rule adds no noise where it added all of it.
 
-  A linear denoiser of 20 weights and records whose gradients are not clipped:
-  S_min(M_t) is a function of the records alone. xi_low = xi_up lies between
-  its values without and with the canary.
+  The denoiser is g(z) = W z at W = 1, the records are unit vectors e_j. Then
+  A b = 2 b x^T and M_t = 4 1 (x) sum x x^T: S_min is 4 times the number of
+  records in the direction that has the fewest. The canary fills that
+  direction up; xi_low = xi_up lies between both values. The clip norm is so
+  large that hardly any gradient is clipped, and the remainder is |b|^2.
   """
-  from tf_privrob import gradients
   from tf_privrob import methods
 
-  rng = np.random.default_rng(0)
-  records = rng.random((_RECORDS + 1, _SIDE)).astype(np.float32)
-  records[-1] = (1, 1, 0, 0)
-  denoiser = _linear_denoiser(_SIDE)
-  matrix = gradients.PerturbationTransformation(
-    denoiser, gradients.layer_slices(denoiser, 1)
-  )
-  present = np.ones([_RECORDS + 1, 1])
-  with_it = matrix.smallest(records, present).numpy()[0]
-  present[-1] = 0
-  without = matrix.smallest(records, present).numpy()[0]
-  xi = float(np.sqrt((with_it + without) / 2)) * _STDDEV / _CLIP
+  records = np.tile(np.eye(_SIDE, dtype=np.float32), (_EACH, 1))[::-1]
+  smallest = 4 * (_EACH - 0.5)
+  xi = float(np.sqrt(smallest)) * _STDDEV / _CLIP
   config = methods.TransDenoiserConfig(
     **_settings(
       len(records),
@@ -225,7 +227,8 @@ def make_branch():
       num_slices=1,
     )
   )
-  return methods.TransDenoiser(_denoised(denoiser), config), records
+  network = _denoised(_identity_denoiser(_SIDE))
+  return methods.TransDenoiser(network, config), records
 
 
 def make_group():

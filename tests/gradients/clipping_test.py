@@ -120,6 +120,12 @@ _LAYERS = {
   "transposed_padded": lambda: [
     _layers.Conv2DTranspose(3, 3, 2, output_padding=1)
   ],
+  "transposed_padded_same": lambda: [
+    _layers.Conv2DTranspose(3, 3, 2, "same", output_padding=(0, 1))
+  ],
+  "transposed_dilated_same": lambda: [
+    _layers.Conv2DTranspose(3, 3, padding="same", dilation_rate=2)
+  ],
   "transposed_dilated": lambda: [
     _layers.Conv2DTranspose(3, 2, dilation_rate=2)
   ],
