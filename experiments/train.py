@@ -25,7 +25,21 @@ _VALUE_RANGE = flags.DEFINE_string(
   "value_range", None, "Rescale inputs to this range, e.g. -1,1."
 )
 _NETWORK = flags.DEFINE_string(
-  "network", "tutorial_cnn_tanh", "Network by name, or the path of a .keras."
+  "network",
+  "tutorial_cnn_tanh",
+  "Network by name, or the path of a .keras; with --classifier a denoiser.",
+)
+_CLASSIFIER = flags.DEFINE_string(
+  "classifier",
+  None,
+  "Keras file of a classifier to stay as it is: --network is trained as a"
+  " denoiser in front of it (transdenoiser, secure_sgd).",
+)
+_PUBLIC_SHARE = flags.DEFINE_float(
+  "public_share",
+  None,
+  "Share of the training data that the classifier was trained on and that is"
+  " declared public; training uses the rest.",
 )
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to write.")
 _RESUME = flags.DEFINE_bool("resume", False, "Go on with the run in run_dir.")
@@ -37,25 +51,6 @@ def _settings():
   return methods.preset(_METHOD.value, _PRESET.value)
 
 
-def load_network(name: str, dataset, seed: int | None):
-  """A network by name, or a user's Keras classifier from a file."""
-  import tensorflow as tf
-
-  from tf_privrob import models
-
-  if not name.endswith(".keras"):
-    return models.by_name(
-      name, dataset.input_shape, dataset.num_classes, seed or 0
-    )
-  network = models.as_logits(tf.keras.models.load_model(name, compile=False))
-  if tuple(network.input_shape[1:]) != dataset.input_shape:
-    raise ValueError(
-      f"Expected a network for inputs {dataset.input_shape}, received one for"
-      f" {tuple(network.input_shape[1:])} in {name}."
-    )
-  return network
-
-
 def train(
   method: str,
   config,
@@ -64,9 +59,10 @@ def train(
   run_dir: str,
   resume: bool = False,
   flag_values: dict | None = None,
+  classifier: str | None = None,
+  public=None,
 ):
   """Trains and writes the run folder; returns the trained model."""
-  from tf_privrob import methods
   from tf_privrob import run_folder
 
   folder = run_folder.RunFolder(run_dir)
@@ -76,9 +72,7 @@ def train(
       f" it, python -m experiments.evaluate --run_dir={run_dir}, or choose"
       " another run_dir."
     )
-  model = methods.build(
-    method, load_network(network, dataset, config.seed), config
-  )
+  model = training.build(method, config, dataset, network, classifier, public)
   training.fit(
     method, model, dataset, network, folder, resume, flag_values or {}
   )
@@ -93,6 +87,14 @@ def main() -> None:
     raise ValueError("Expected --run_dir, the folder of the run.")
   value_range = _VALUE_RANGE.value and data.parse_range(_VALUE_RANGE.value)
   dataset = data.load(_DATASET.value, _DATA_DIR.value, value_range)
+  public = None
+  if _PUBLIC_SHARE.value is not None:
+    if not _CLASSIFIER.value:
+      raise ValueError(
+        "Expected --classifier with --public_share: the public part is what a"
+        " frozen classifier was trained on."
+      )
+    public, dataset = data.split_public(dataset, _PUBLIC_SHARE.value)
   model = train(
     _METHOD.value,
     command.chosen(_settings()),
@@ -103,7 +105,11 @@ def main() -> None:
     {
       "preset": _PRESET.value,
       "value_range": _VALUE_RANGE.value,
+      "classifier": _CLASSIFIER.value,
+      "public_share": _PUBLIC_SHARE.value,
     },
+    _CLASSIFIER.value,
+    public,
   )
   print(model.privacy_statement().text())
   print(

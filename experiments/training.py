@@ -1,4 +1,4 @@
-"""Trains a method into a run folder: what all binaries do alike, no flags."""
+"""Builds a method and trains it into a run folder: no flags."""
 
 from __future__ import annotations
 
@@ -53,6 +53,65 @@ def describe_run(model, dataset, started: float) -> dict:
       "value_range": list(dataset.value_range),
     },
   }
+
+
+def load_network(name: str, dataset, seed: int | None):
+  """A network by name, or a user's Keras classifier from a file."""
+  import tensorflow as tf
+
+  from tf_privrob import models
+
+  if not name.endswith(".keras"):
+    return models.by_name(
+      name, dataset.input_shape, dataset.num_classes, seed or 0
+    )
+  network = models.as_logits(tf.keras.models.load_model(name, compile=False))
+  if tuple(network.input_shape[1:]) != dataset.input_shape:
+    raise ValueError(
+      f"Expected a network for inputs {dataset.input_shape}, received one for"
+      f" {tuple(network.input_shape[1:])} in {name}."
+    )
+  return network
+
+
+def build(
+  method: str, config, dataset, network: str, classifier=None, public=None
+):
+  """The method around its network.
+
+  Args:
+    method: name of the method.
+    config: its settings.
+    dataset: what it will be trained on.
+    network: name or file of a network, or of a denoiser.
+    classifier: file of the classifier behind a denoiser, if it is one.
+    public: the data set that the classifier was trained on, if known.
+  """
+  import tensorflow as tf
+
+  from tf_privrob import methods
+  from tf_privrob import models
+
+  if classifier is None:
+    return methods.build(
+      method, load_network(network, dataset, config.seed), config
+    )
+  denoiser = (
+    tf.keras.models.load_model(network, compile=False)
+    if network.endswith(".keras")
+    else models.denoiser_by_name(network, dataset.input_shape, config.seed or 0)
+  )
+  joined = models.denoised_classifier(
+    denoiser, models.load_classifier(classifier)
+  )
+  if public is None or method != "transdenoiser":
+    return methods.build(method, joined, config)
+  return methods.class_of(method, config)(
+    joined,
+    config,
+    classifier_range=public.value_range,
+    public_data=public.x_train,
+  )
 
 
 def fit(method, model, dataset, network, folder, resume, flag_values) -> None:

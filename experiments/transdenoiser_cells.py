@@ -52,7 +52,8 @@ class Scale:
     dp_epsilons: budgets at DP_DELTA. All parts are run for the first one; for
       the others certificates, and attacks of `swept_norm`.
     recipes: by the name that cells have.
-    public_epochs: of the frozen classifier.
+    classifier: network of the frozen classifier, by name.
+    public_epochs: of its training.
     num_images: test images with certificates, evenly spread.
     draws: estimation draws of a certificate.
     attack_norms: l_2 sizes of the attacks.
@@ -76,6 +77,7 @@ class Scale:
   eot_draws: int
   verdict_draws: int
   audit_runs: int
+  classifier: str = "residual_mnist"
 
 
 @dataclasses.dataclass(frozen=True)

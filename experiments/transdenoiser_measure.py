@@ -43,18 +43,19 @@ def load_parts(name: str, data_dir: str | None) -> Parts:
 
 def public_cell(scale, parts: Parts, folder) -> dict:
   """Trains the classifier on the public part, without privacy."""
-  from experiments import public_classifier
+  from experiments import public_training
   from tf_privrob import binomial
   from tf_privrob import models
 
   started = time.monotonic()
   dataset = parts.public
   network = models.by_name(
-    "residual_mnist", dataset.input_shape, dataset.num_classes, 0
+    scale.classifier, dataset.input_shape, dataset.num_classes, 0
   )
-  public_classifier.train_public_classifier(
+  public_training.train_public_classifier(
     network, dataset, scale.public_epochs, seed=0
   )
+  folder.path.mkdir(parents=True, exist_ok=True)
   network.save(folder.file(CLASSIFIER))
   predictions = network.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
   correct = int((predictions == dataset.y_test).sum())
@@ -87,8 +88,15 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   recipe = scale.recipes[cell.recipe]
   dataset = _in_range(parts.private, recipe)
   config = transdenoiser_cells.settings(cell, scale, dataset.num_train)
-  model = _build(recipe, config, parts, classifier)
   name = recipe.denoiser or recipe.network
+  model = training.build(
+    recipe.method,
+    config,
+    dataset,
+    name,
+    classifier if recipe.denoiser else None,
+    parts.public,
+  )
   training.fit(recipe.method, model, dataset, name, run, True, {})
   statement = model.privacy_statement()
   result = {
@@ -106,32 +114,6 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   if recipe.method == "transdenoiser" and "tally" in model.run_record:
     result["tally"] = model.nonprivate_tally()
   return result
-
-
-def _build(recipe, config, parts: Parts, classifier):
-  """The method around its network."""
-  from tf_privrob import methods
-  from tf_privrob import models
-
-  dataset = parts.private
-  if recipe.denoiser is None:
-    network = models.by_name(
-      recipe.network, dataset.input_shape, dataset.num_classes, config.seed
-    )
-    return methods.build(recipe.method, network, config)
-  denoiser = models.denoiser_by_name(
-    recipe.denoiser, dataset.input_shape, config.seed
-  )
-  network = models.denoised_classifier(denoiser, classifier)
-  if recipe.method != "transdenoiser":
-    return methods.build(recipe.method, network, config)
-  kind = methods.class_of(recipe.method, config)
-  return kind(
-    network,
-    config,
-    classifier_range=parts.public.value_range,
-    public_data=parts.public.x_train,
-  )
 
 
 def load_model(folder):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments import public_classifier
+from experiments import public_training
 from tf_privrob import data
 from tf_privrob import models
 
@@ -26,7 +26,7 @@ def _train(public, **kwargs):
   network = models.residual_mnist(public.input_shape, 10, width=4)
   settings = {"epochs": 2, "batch_size": 32, "augmentation": "none"}
   settings.update(kwargs)
-  return network, public_classifier.train_public_classifier(
+  return network, public_training.train_public_classifier(
     network, public, **settings
   )
 
@@ -61,7 +61,7 @@ def test_the_seed_decides(public):
 def test_batches_hold_every_example_and_move_it_in_the_range(public):
   moved = public.rescaled((-1, 1)).take(64)
   plain, shifted = (
-    list(public_classifier._batches(moved, 3, 0, 16, kind))
+    list(public_training._batches(moved, 3, 0, 16, kind))
     for kind in ("none", "shift")
   )
   assert len(plain) == len(shifted) == 3 * 4

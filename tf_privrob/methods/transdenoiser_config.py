@@ -104,18 +104,26 @@ class TransDenoiserConfig(config.DPSGDConfig):
 
   @classmethod
   def presets(cls) -> dict[str, TransDenoiserConfig]:
-    """The paper's settings for MNIST, as far as it states them."""
-    common = {"batch_size": 600, "epochs": 20.0, "l2_clip_norm": 1.0}
-    paper = cls(**common)
-    return {
-      "mnist": paper,
-      "mnist_nodp": dataclasses.replace(
-        paper, variant="nodp", optimizer="adam", learning_rate=1e-3
-      ),
-      "mnist_sepdp": dataclasses.replace(paper, variant="sepdp"),
-      "mnist_inp_0.1": dataclasses.replace(paper, input_stddev=0.1),
-      "cifar10": dataclasses.replace(paper, batch_size=500),
+    """For `models.smooth_denoiser`; the paper states sigma and xi_up only.
+
+    S_min of a batch takes seconds, so "paper" has smaller batches, and fewer
+    steps than its claimed budget would allow.
+    """
+    common = {"optimizer": "adam", "learning_rate": 5e-3, "l2_clip_norm": 1.0}
+    paper = cls(batch_size=64, epochs=1.0, **common)
+    sepdp = cls(variant="sepdp", batch_size=512, epochs=12.0, **common)
+    few = {"batch_size": 64, "epochs": 5.0}
+    found = {
+      "mnist_paper": paper,
+      "mnist_sepdp": sepdp,
+      "mnist_nodp": dataclasses.replace(sepdp, variant="nodp"),
+      "mnist_5k_paper": dataclasses.replace(paper, batch_size=32),
+      "mnist_5k_sepdp": dataclasses.replace(sepdp, **few),
     }
+    found["mnist_5k_nodp"] = dataclasses.replace(
+      found["mnist_5k_sepdp"], variant="nodp"
+    )
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,25 +164,30 @@ class SoundTransDenoiserConfig(config.DPSGDConfig):
   @classmethod
   def presets(cls) -> dict[str, SoundTransDenoiserConfig]:
     """Private ones, and denoised smoothing after Salman et al. (2020)."""
-    open_ = cls(
+    common = {"optimizer": "adam", "learning_rate": 5e-3}
+    sound = cls(
+      batch_size=1024,
+      epochs=20.0,
+      l2_clip_norm=0.1,
+      ema_decay=0.95,
+      augmentation_multiplicity=2,
+      objective="classification",
+      **common,
+    )
+    mse = dataclasses.replace(sound, objective="mse", l2_clip_norm=1.0)
+    stability = cls(
       private=False,
-      optimizer="adam",
-      learning_rate=1e-3,
+      objective="stability",
       batch_size=256,
       epochs=10.0,
+      **common,
     )
+    few = {"batch_size": 256}
     return {
-      "mnist_sound": cls(
-        batch_size=2048,
-        epochs=20.0,
-        learning_rate=1.0,
-        l2_clip_norm=0.1,
-        ema_decay=0.95,
-        augmentation_multiplicity=2,
-        objective="classification",
-      ),
-      "denoised_smoothing_mse": open_,
-      "denoised_smoothing_stability": dataclasses.replace(
-        open_, objective="stability"
-      ),
+      "mnist_sound": sound,
+      "mnist_sound_mse": mse,
+      "mnist_stability": stability,
+      "mnist_5k_sound": dataclasses.replace(sound, **few),
+      "mnist_5k_sound_mse": dataclasses.replace(mse, **few),
+      "mnist_5k_stability": dataclasses.replace(stability, batch_size=64),
     }

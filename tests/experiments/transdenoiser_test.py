@@ -1,0 +1,230 @@
+"""The TransDenoiser experiment: cells, trainings, attacks, the page."""
+
+from __future__ import annotations
+
+import dataclasses
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from experiments import grid
+from experiments import transdenoiser
+from experiments import transdenoiser_cells
+from experiments import transdenoiser_measure
+from experiments import transdenoiser_page
+from tf_privrob import methods
+
+_Recipe = transdenoiser_cells.Recipe
+_CHANGES = {"batch_size": 32, "epochs": 0.2, "checkpoint_every": 5}
+_TINY = transdenoiser_cells.Scale(
+  dp_epsilons=(3.0, 5.0),
+  recipes={
+    "paper": _Recipe(
+      "As published",
+      "transdenoiser",
+      "mnist_5k_paper",
+      {**_CHANGES, "num_slices": 3},
+      "smooth_denoiser",
+    ),
+    "nodp": _Recipe(
+      "nodp",
+      "transdenoiser",
+      "mnist_5k_nodp",
+      _CHANGES,
+      "smooth_denoiser",
+      has_budget=False,
+    ),
+    "sound": _Recipe(
+      "The heir",
+      "transdenoiser",
+      "mnist_5k_sound",
+      _CHANGES,
+      "smooth_denoiser",
+    ),
+    "secure": _Recipe(
+      "SecureSGD",
+      "secure_sgd",
+      "mnist_5k_denoiser_sound",
+      _CHANGES,
+      "convolutional_denoiser",
+      certificate="own",
+      num_images=3,
+    ),
+  },
+  public_epochs=3,
+  num_images=6,
+  draws=100,
+  attack_norms=(0.5, 1.0),
+  swept_norm=1.0,
+  num_attacked=8,
+  attack_steps=2,
+  eot_draws=2,
+  verdict_draws=10,
+  audit_runs=20,
+  classifier="mlp",
+)
+
+
+def _quick(cells):
+  """Without the slow audit, and with few models for the second budget."""
+  return [
+    cell
+    for cell in cells
+    if cell.part != "branch"
+    and not (cell.dp_epsilon == 5.0 and cell.recipe != "sound")
+    and not (cell.recipe == "secure" and cell.part == "attack-0.5")
+  ]
+
+
+@pytest.fixture(scope="module")
+def parts():
+  return transdenoiser_measure.load_parts("digits", None)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, parts):
+  """All cells of the tiny scale but slow ones."""
+  folder = tmp_path_factory.mktemp("transdenoiser")
+  experiment = transdenoiser.Experiment(
+    str(folder), "tiny", _TINY, parts, "a command"
+  )
+  experiment.open(resume=False)
+  experiment.run(_quick(experiment.cells))
+  experiment.write()
+  return experiment
+
+
+def test_cells():
+  names = [cell.name for cell in transdenoiser_cells.cells(_TINY)]
+  assert len(names) == len(set(names))
+  assert names[0] == "public/train"
+  assert names[-3:] == ["audit/group", "audit/branch", "audit/sound"]
+  assert "paper-3/attack-0.5" in names
+  assert "paper-5/attack-1" in names
+  assert "paper-5/attack-0.5" not in names  # only the swept size
+  assert "nodp/attack-0.5" in names
+  assert not any(name.startswith("nodp-") for name in names)
+
+
+def test_a_cell_brings_its_training_and_the_public_classifier():
+  every = transdenoiser_cells.cells(_TINY)
+  chosen = grid.select(every, "sound-3/certify")
+  assert [cell.name for cell in chosen] == [
+    "public/train",
+    "sound-3/train",
+    "sound-3/certify",
+  ]
+  assert [c.name for c in grid.select(every, "audit/sound")] == ["audit/sound"]
+
+
+def test_every_recipe_of_every_scale_has_its_settings():
+  for scale in transdenoiser_cells.SCALES.values():
+    for cell in transdenoiser_cells.cells(scale):
+      if cell.part == "train" and cell.recipe != "public":
+        config = transdenoiser_cells.settings(cell, scale, 30_000)
+        assert methods.class_of(scale.recipes[cell.recipe].method, config)
+        if hasattr(config, "dp_delta") and cell.dp_epsilon:
+          assert config.dp_epsilon == cell.dp_epsilon
+          assert config.dp_delta == transdenoiser_cells.DP_DELTA
+
+
+def test_public_and_private_parts_share_no_image(parts):
+  public = {row.tobytes() for row in parts.public.x_train}
+  assert not any(row.tobytes() in public for row in parts.private.x_train)
+  total = parts.public.num_train + parts.private.num_train
+  assert parts.public.num_train == pytest.approx(total / 2, rel=0.02)
+
+
+def test_statements_of_the_trainings(done):
+  results = done.results()
+  paper = results["paper-3/train"]
+  assert paper["claimed"]["dp_epsilon"] > 0
+  assert paper["proven"] is None
+  assert [row["parameters"] for row in paper["tally"]] == [160, 272, 145]
+  sound = results["sound-3/train"]
+  assert sound["proven"]["dp_epsilon"] <= 3.0
+  assert results["nodp/train"]["claimed"] is None
+  assert results["secure-3/train"]["proven"]["dp_epsilon"] <= 3.0
+
+
+def test_certificates_are_those_of_the_model(done):
+  result = done.results()["sound-3/certify"]
+  assert result["certificate"] == "randomised_smoothing"
+  assert result["count"] == 6
+  radii = [point["radius"] for point in result["curve"]]
+  assert radii[0] == 0
+  assert radii[-1] >= result["largest_radius"]
+  assert done.results()["secure-3/certify"]["count"] == 3
+
+
+def test_attacks_are_crafted_both_ways(done):
+  result = done.results()["sound-3/attack-1"]
+  assert [a["name"] for a in result["attacks"]] == list(
+    transdenoiser_cells.ATTACKS
+  )
+  for attack in result["attacks"]:
+    assert 0 <= attack["adaptive"] <= result["clean_accuracy"] + 0.5
+    assert 0 <= attack["transfer"] <= 1
+  # On the classifier itself the attack does something.
+  assert min(a["classifier"] for a in result["attacks"]) < 1
+
+
+def test_a_model_on_another_range_is_asked_in_units_of_0_to_1():
+  class Model:
+    def noisy_logits(self, x, seed):
+      del seed
+      return x
+
+  recipe = dataclasses.replace(_TINY.recipes["nodp"], value_range=(-1.0, 1.0))
+  logits = transdenoiser_measure.noisy_logits(recipe, Model())
+  np.testing.assert_allclose(
+    logits(tf.constant([0.0, 0.5, 1.0]), None), [-1, 0, 1]
+  )
+  assert transdenoiser_measure._unit(recipe) == 2
+
+
+def test_page_shows_claims_beside_what_is_proven(done):
+  text = done.folder.file("table.md").read_text()
+  for title in (
+    "## Certified accuracy in % by l_2 radius, proven",
+    "## Accuracy in % of the majority of draws, l_2 attacks of 0.5",
+    "## What the input noise was counted for",
+    "## Audits of one step: with and without one record",
+  ):
+    assert title in text
+  for line in text.splitlines():
+    if line.startswith("| As published"):
+      cells = [cell.strip() for cell in line.split("|")]
+      assert cells[3] == "none known"
+      assert cells[4] == "not run"
+  page = done.folder.file("index.html").read_text()
+  assert page.count("<figure") == 3
+  for name in ("certified", "attacks", "budgets"):
+    xml.etree.ElementTree.parse(done.folder.file(f"{name}.svg"))
+    svg = done.folder.file(f"{name}.svg").read_text()
+    assert svg.count("<svg") == 1
+
+
+def test_labels_of_curves_have_all_three_figures(done):
+  results = done.results()
+  label = transdenoiser_page._label(results, results["paper-3/certify"])
+  assert "claimed (" in label
+  assert "proven none known" in label
+  assert "audited not run" in label
+
+
+def test_resume_keeps_what_is_done(done, parts, monkeypatch):
+  again = transdenoiser.Experiment(
+    str(done.folder.path), "tiny", _TINY, parts, "a command"
+  )
+  again.open(resume=True)
+  monkeypatch.setattr(again, "measure", pytest.fail)
+  again.run(_quick(again.cells))
+  other = dataclasses.replace(_TINY, draws=200)
+  changed = transdenoiser.Experiment(
+    str(done.folder.path), "tiny", other, parts
+  )
+  with pytest.raises(ValueError, match="same settings"):
+    changed.open(resume=True)
