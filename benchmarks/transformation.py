@@ -63,7 +63,7 @@ def denoiser(name: str):
     same = {"padding": "same"}
     hidden = lib.Conv2D(20, 7, activation="tanh", **same, **start(1))(inputs)
     outputs = lib.Conv2D(1, 5, **same, **start(2, **frozen))(hidden) + inputs
-  model = tf.keras.Model(inputs, outputs)
+  model = tf.keras.Model(inputs, outputs, name=name)
   assert sum(map(tf.size, model.trainable_variables)) == 1000
   return model
 
@@ -97,9 +97,8 @@ def _naive(model):
   import numpy as np
   import tensorflow as tf
 
-  from tf_privrob.gradients import mixed
-
-  twin = mixed.in_double_precision(model)
+  tf.keras.backend.set_floatx("float64")
+  twin = denoiser(model.name)
   twin.set_weights(model.get_weights())
 
   @tf.function

@@ -177,7 +177,11 @@ def in_double_precision(denoiser: tf.keras.Model) -> tf.keras.Model:
     ):
       return _Repeat(layer.size, name=layer.name, dtype="float64")
     config = {**layer.get_config(), "dtype": "float64"}
-    return _EXACT.get(type(layer), type(layer)).from_config(config)
+    twin = _EXACT.get(type(layer), type(layer)).from_config(config)
+    if _is_centred(twin):
+      # Around Keras' attribute tracking; the class, and its rule, stay.
+      object.__setattr__(twin, "convolution_op", _convolve)
+    return twin
 
   def copy_model(model):
     inputs = [_layers.Input(t.shape[1:], dtype="float64") for t in model.inputs]
@@ -260,6 +264,45 @@ _EXACT = {
   _layers.LayerNormalization: _LayerNormalization,
   _layers.GroupNormalization: _GroupNormalization,
 }
+
+
+def _is_centred(layer: _layers.Layer) -> bool:
+  """Whether the layer is a convolution whose adjoint has the same padding."""
+  return (
+    type(layer) is _layers.Conv2D
+    and layer.padding == "same"
+    and (layer.strides, layer.dilation_rate) == ((1, 1), (1, 1))
+    and (layer.groups, layer.data_format) == (1, "channels_last")
+    and layer.kernel_size[0] % 2 == layer.kernel_size[1] % 2 == 1
+  )
+
+
+@tf.custom_gradient
+def _convolve(inputs: tf.Tensor, kernel: tf.Tensor):
+  """tf.nn.conv2d(inputs, kernel, 1, "SAME") for odd windows.
+
+  Windows are taken of the side with fewer channels, in the derivatives too:
+  TensorFlow takes them of the input, forth, and of the output, back.
+  """
+  turned = tf.transpose(tf.reverse(kernel, [0, 1]), [0, 1, 3, 2])
+  if kernel.shape[2] <= kernel.shape[3]:
+    outputs = tf.nn.conv2d(inputs, kernel, 1, "SAME")
+  else:
+    shape = tf.concat([tf.shape(inputs)[:3], kernel.shape[3:]], 0)
+    outputs = tf.nn.conv2d_transpose(inputs, turned, shape, 1, "SAME")
+    outputs = tf.ensure_shape(outputs, [*inputs.shape[:3], kernel.shape[3]])
+
+  def gradient(deltas):
+    by_kernel = tf.raw_ops.Conv2DBackpropFilter(
+      input=inputs,
+      filter_sizes=kernel.shape,
+      out_backprop=deltas,
+      strides=[1, 1, 1, 1],
+      padding="SAME",
+    )
+    return _convolve(deltas, turned), by_kernel
+
+  return outputs, gradient
 
 
 class _Repeat(_layers.Layer):
