@@ -10,7 +10,14 @@ import pathlib
 import subprocess
 import sys
 
-_BENCHMARKS = ("gradients", "memory", "attacks", "smoothing", "dpal")
+_BENCHMARKS = (
+  "gradients",
+  "memory",
+  "attacks",
+  "smoothing",
+  "dpal",
+  "transformation",
+)
 
 
 def main() -> int:

@@ -81,12 +81,7 @@ def factored_variables(model: tf.keras.Model) -> set:
   among them and is differentiated directly.
   """
   rng = np.random.default_rng(0)
-  for variable in model.weights:
-    values = rng.uniform(0.1, 0.9, variable.shape)
-    if variable.shape.rank > 1:  # keep away from saturation
-      fan_in = _size(variable) / variable.shape[-1]
-      values = (values - 0.45) * np.sqrt(12 / fan_in)
-    variable.assign(values)
+  _randomise(model, rng)
   images = tf.constant(rng.uniform(0.1, 0.9, [2, *model.input_shape[1:]]))
   target = tf.constant(rng.uniform(0.1, 0.9, [2, *model.output_shape[1:]]))
   layers = recording.layers_with_weights(model)
@@ -111,6 +106,60 @@ def factored_variables(model: tf.keras.Model) -> set:
   return right
 
 
+def check_second_derivatives(model: tf.keras.Model) -> None:
+  """Compares A y by automatic differentiation with a difference quotient.
+
+  Raises:
+    ValueError: an operation's second derivative is missing or wrong, as that
+      of `tf.nn.moments` is.
+  """
+  rng = np.random.default_rng(1)
+  _randomise(model, rng)
+  images = tf.constant(rng.uniform(0.1, 0.9, [2, *model.input_shape[1:]]))
+  target = tf.constant(rng.uniform(0.1, 0.9, [2, *model.output_shape[1:]]))
+  direction = tf.constant(rng.normal(size=images.shape))
+
+  def gradient(shift):
+    with tf.GradientTape() as tape:
+      total = tf.reduce_sum(losses(model, images + shift * direction, target))
+    return _flat(tape.gradient(total, model.trainable_variables))
+
+  quotient = (gradient(1e-6) - gradient(-1e-6)) / 2e-6
+  try:
+    with tf.GradientTape() as outer:
+      with tf.GradientTape(watch_accessed_variables=False) as inner:
+        inner.watch(images)
+        total = tf.reduce_sum(losses(model, images, target))
+      slope = tf.reduce_sum(inner.gradient(total, images) * direction)
+    exact = _flat(outer.gradient(slope, model.trainable_variables))
+  except LookupError as error:
+    raise ValueError(
+      "Expected layers that can be differentiated twice, but TensorFlow says:"
+      f" {error} Replace the layer."
+    ) from error
+  if np.linalg.norm(exact - quotient) > 1e-4 * np.linalg.norm(quotient):
+    raise ValueError(
+      "Expected layers whose second derivatives are right, but they differ from"
+      f" difference quotients in {model.name!r}. A usual cause is"
+      " tf.nn.moments, or a stop_gradient or custom gradient in a layer."
+    )
+
+
+def _flat(parts) -> np.ndarray:
+  return np.concatenate(
+    [np.reshape(part, -1) for part in parts if part is not None]
+  )
+
+
+def _randomise(model: tf.keras.Model, rng: np.random.Generator) -> None:
+  for variable in model.weights:
+    values = rng.uniform(0.1, 0.9, variable.shape)
+    if variable.shape.rank > 1:  # keep away from saturation
+      fan_in = _size(variable) / variable.shape[-1]
+      values = (values - 0.45) * np.sqrt(12 / fan_in)
+    variable.assign(values)
+
+
 def in_double_precision(denoiser: tf.keras.Model) -> tf.keras.Model:
   """A copy of the model, and of models inside it, with float64 layers.
 
@@ -121,8 +170,18 @@ def in_double_precision(denoiser: tf.keras.Model) -> tf.keras.Model:
   def copy(layer):
     if isinstance(layer, tf.keras.Model):
       return copy_model(layer)
+    if (
+      type(layer) is _layers.UpSampling2D
+      and layer.interpolation == "nearest"
+      and layer.data_format == "channels_last"
+    ):
+      return _Repeat(layer.size, name=layer.name, dtype="float64")
     config = {**layer.get_config(), "dtype": "float64"}
-    return type(layer).from_config(config)
+    twin = _EXACT.get(type(layer), type(layer)).from_config(config)
+    if _is_centred(twin):
+      # Around Keras' attribute tracking; the class, and its rule, stay.
+      object.__setattr__(twin, "convolution_op", _convolve)
+    return twin
 
   def copy_model(model):
     inputs = [_layers.Input(t.shape[1:], dtype="float64") for t in model.inputs]
@@ -161,6 +220,104 @@ def in_double_precision(denoiser: tf.keras.Model) -> tf.keras.Model:
   return twin
 
 
+def _normalised(inputs: tf.Tensor, axes, epsilon: float) -> tf.Tensor:
+  """(x - mean) / sqrt(variance + epsilon), right to every order.
+
+  `tf.nn.moments`, which Keras uses, stops the gradient at the mean: its first
+  derivative is right and its second is not.
+  """
+  centred = inputs - tf.reduce_mean(inputs, axes, keepdims=True)
+  variance = tf.reduce_mean(centred**2, axes, keepdims=True)
+  return centred * tf.math.rsqrt(variance + epsilon)
+
+
+class _LayerNormalization(_layers.LayerNormalization):
+  def call(self, inputs):
+    """Scales and shifts along the normalised axes."""
+    outputs = _normalised(inputs, self.axis, self.epsilon)
+    shape = [
+      size if axis in self.axis else 1 for axis, size in enumerate(inputs.shape)
+    ]
+    if self.scale:
+      outputs *= tf.reshape(self.gamma, shape)
+    return outputs + tf.reshape(self.beta, shape) if self.center else outputs
+
+
+class _GroupNormalization(_layers.GroupNormalization):
+  def call(self, inputs):
+    """Scales and shifts along the last axis."""
+    if self.axis not in (-1, inputs.shape.rank - 1):
+      raise ValueError("GroupNormalization is known here for axis=-1 only.")
+    channels = inputs.shape[-1]
+    groups = channels if self.groups == -1 else self.groups
+    shape = [tf.shape(inputs)[0], *inputs.shape[1:-1], groups]
+    grouped = tf.reshape(inputs, [*shape, channels // groups])
+    axes = [*range(1, inputs.shape.rank - 1), inputs.shape.rank]
+    outputs = _normalised(grouped, axes, self.epsilon)
+    outputs = tf.reshape(outputs, tf.shape(inputs))
+    outputs = tf.ensure_shape(outputs, inputs.shape)
+    outputs = outputs * self.gamma if self.scale else outputs
+    return outputs + self.beta if self.center else outputs
+
+
+_EXACT = {
+  _layers.LayerNormalization: _LayerNormalization,
+  _layers.GroupNormalization: _GroupNormalization,
+}
+
+
+def _is_centred(layer: _layers.Layer) -> bool:
+  """Whether the layer is a convolution whose adjoint has the same padding."""
+  return (
+    type(layer) is _layers.Conv2D
+    and layer.padding == "same"
+    and (layer.strides, layer.dilation_rate) == ((1, 1), (1, 1))
+    and (layer.groups, layer.data_format) == (1, "channels_last")
+    and layer.kernel_size[0] % 2 == layer.kernel_size[1] % 2 == 1
+  )
+
+
+@tf.custom_gradient
+def _convolve(inputs: tf.Tensor, kernel: tf.Tensor):
+  """tf.nn.conv2d(inputs, kernel, 1, "SAME") for odd windows.
+
+  Windows are taken of the side with fewer channels, in the derivatives too:
+  TensorFlow takes them of the input, forth, and of the output, back.
+  """
+  turned = tf.transpose(tf.reverse(kernel, [0, 1]), [0, 1, 3, 2])
+  if kernel.shape[2] <= kernel.shape[3]:
+    outputs = tf.nn.conv2d(inputs, kernel, 1, "SAME")
+  else:
+    shape = tf.concat([tf.shape(inputs)[:3], kernel.shape[3:]], 0)
+    outputs = tf.nn.conv2d_transpose(inputs, turned, shape, 1, "SAME")
+    outputs = tf.ensure_shape(outputs, [*inputs.shape[:3], kernel.shape[3]])
+
+  def gradient(deltas):
+    by_kernel = tf.raw_ops.Conv2DBackpropFilter(
+      input=inputs,
+      filter_sizes=kernel.shape,
+      out_backprop=deltas,
+      strides=[1, 1, 1, 1],
+      padding="SAME",
+    )
+    return _convolve(deltas, turned), by_kernel
+
+  return outputs, gradient
+
+
+class _Repeat(_layers.Layer):
+  """UpSampling2D; TensorFlow's own has no second derivative."""
+
+  def __init__(self, size, **kwargs):
+    super().__init__(**kwargs)
+    self._size = size
+
+  def call(self, inputs):
+    """Repeats rows and columns."""
+    rows = tf.repeat(inputs, self._size[0], axis=1)
+    return tf.repeat(rows, self._size[1], axis=2)
+
+
 def _size(variable: tf.Variable) -> int:
   return int(np.prod(variable.shape))
 
@@ -188,14 +345,24 @@ def _rule(layer: _layers.Layer):
     and layer.output_padding is None
   ):
     return _conv2d_transpose
-  return _none if rules.rule_for(layer) is rules.any_layer else _by_factors
+  rule = _FACTORS.get(type(layer), rules.rule_for(layer))
+  if rule is rules.any_layer:
+    return _none
+
+  def by_factors(call, deltas):
+    return [
+      (variable, factor.materialise().gradients)
+      for variable, factor in rule(call, deltas)
+    ]
+
+  return by_factors
 
 
-def _by_factors(call: rules.Call, deltas: tf.Tensor) -> list:
-  return [
-    (variable, factor.materialise().gradients)
-    for variable, factor in rules.rule_for(call.layer)(call, deltas)
-  ]
+# These differentiate the moments once, which is right.
+_FACTORS = {
+  _LayerNormalization: rules.layer_normalization,
+  _GroupNormalization: rules.group_normalization,
+}
 
 
 def _bias(layer, deltas: tf.Tensor) -> list:
@@ -237,26 +404,44 @@ def _window_products(layer, large: tf.Tensor, small: tf.Tensor) -> tf.Tensor:
   rows = patches.extract(fixed_large, window, layer.strides, layer.padding)
   by_small = _product(rows, _positions(small))
   by_small = tf.reshape(by_small, [-1, area, large.shape[-1], many])
-  # The small factor at large[r] under window position o: one picture a unit.
-  pictures = tf.reshape(
-    tf.transpose(fixed_small, [0, 3, 1, 2]), [-1, *small.shape[1:3], 1]
-  )
-  spread = tf.nn.conv2d_transpose(
-    pictures,
-    tf.reshape(tf.eye(area, dtype=tf.float64), [*window, area, 1]),
-    [small.shape[0] * many, *large.shape[1:3], area],
-    layer.strides,
-    layer.padding.upper(),
-  )
-  spread = tf.reshape(
-    spread, [small.shape[0], many, large.shape[1] * large.shape[2], area]
-  )
-  spread = tf.transpose(spread, [0, 2, 3, 1])
-  spread = tf.reshape(spread, [*spread.shape[:2], area * many])
+  spread = _spread(layer, fixed_small, large.shape[1:3])
   by_large = _product(_positions(large), spread)
   by_large = tf.reshape(by_large, [-1, large.shape[-1], area, many])
   by_large = tf.transpose(by_large, [0, 2, 1, 3])
   return by_small + by_large - tf.stop_gradient(by_large)
+
+
+def _spread(layer, small: tf.Tensor, size) -> tf.Tensor:
+  """small[t] under every window position o of r = s t + o - pad.
+
+  A transposed convolution with every shift, by taking patches of the picture
+  with zeros between its pixels, in reverse: [B, positions r, o, k].
+  """
+  batch, *counts, many = small.shape
+  pads = []
+  for axis, (count, window, stride) in enumerate(
+    zip(counts, layer.kernel_size, layer.strides), start=1
+  ):
+    before = 0
+    if layer.padding == "same":
+      before, _ = patches.same_padding(size[axis - 1], window, stride)
+    if stride > 1:
+      small = tf.expand_dims(small, axis + 1)
+      zeros = [(0, 0)] * small.shape.rank
+      zeros[axis + 1] = (0, stride - 1)
+      small = tf.pad(small, zeros)
+      shape = [*small.shape[:axis], count * stride, *small.shape[axis + 2 :]]
+      small = tf.reshape(small, shape)
+      small = tf.gather(small, range((count - 1) * stride + 1), axis=axis)
+    length = (count - 1) * stride + 1
+    left = window - 1 - before
+    pads.append((left, size[axis - 1] + window - 1 - left - length))
+  small = tf.pad(small, [(0, 0), *pads, (0, 0)])
+  rows = patches.extract(small, layer.kernel_size, (1, 1), "valid")
+  rows = tf.reshape(rows, [batch, -1, *layer.kernel_size, many])
+  rows = tf.reverse(rows, [2, 3])
+  area = layer.kernel_size[0] * layer.kernel_size[1]
+  return tf.reshape(rows, [batch, size[0] * size[1], area * many])
 
 
 def _positions(images: tf.Tensor) -> tf.Tensor:

@@ -154,6 +154,7 @@ class PerturbationTransformation:
       ours.ref(): copy for ours, copy in zip(self._source, self._twin.weights)
     }
     self._slices = [[twin_of[v.ref()] for v in part] for part in slices]
+    mixed.check_second_derivatives(self._twin)
     self._factored = mixed.factored_variables(self._twin)
     known: dict[int, _Path] = {}
     self._paths = [_path(self._twin, part, known) for part in self._slices]
