@@ -37,7 +37,15 @@ def test_every_named_test_exists():
 
 
 @pytest.mark.parametrize(
-  "module", ["dpal_claims", "dpal_audit", "pixeldp_claims", "secure_sgd"]
+  "module",
+  [
+    "dpal_claims",
+    "dpal_audit",
+    "pixeldp_claims",
+    "secure_sgd",
+    "transdenoiser_audit",
+    "transdenoiser_claims",
+  ],
 )
 def test_no_soundness_test_is_left_out_of_the_page(module):
   path = pathlib.Path(__file__).parent / f"{module}_test.py"
@@ -60,3 +68,13 @@ def test_every_claim_of_the_paper_has_a_verdict(claim):
   rows = [row for row in PAGE.splitlines() if row.startswith(f"| {claim}")]
   assert len(rows) == 1
   assert re.search(r"holds|fails|changed", rows[0])
+
+
+def test_all_eleven_claims_of_transdenoiser_have_a_verdict_and_a_test():
+  section = PAGE[PAGE.index("## TransDenoiser") :]
+  for number in range(1, 12):
+    assert len(re.findall(rf"^\| {number} \|", section, re.MULTILINE)) == 1
+    paragraph = re.search(
+      rf"^\*\*{number}\. .*?(?=^\*\*|\Z)", section, re.M | re.S
+    )
+    assert "`test_" in paragraph.group()
