@@ -166,9 +166,12 @@ def test_bad_slices():
   def make(slices):
     gradients.SlicedGradients(_loss(network), network, CLIP, slices)
 
-  with pytest.raises(ValueError, match="missing: last/bias"):
-    make([variables[:3], variables[3:-1]])
-  with pytest.raises(ValueError, match="received 'first/kernel:0' in slices 0"):
-    make([variables, variables[:1]])
-  with pytest.raises(ValueError, match="none empty"):
-    make([variables, []])
+  other = tf.Variable(1.0, name="other")
+  for slices, text in [
+    ([variables[:3], variables[3:-1]], r"missing: \['last/bias"),
+    ([variables, variables[:1]], r"more than once: \['first/kernel"),
+    ([variables, []], r"empty slices: \[1\]"),
+    ([[*variables, other]], r"Not trainable variables: \['other"),
+  ]:
+    with pytest.raises(ValueError, match=text):
+      make(slices)

@@ -520,7 +520,7 @@ def test_slices_are_a_partition():
   for slices, text in [
     ([[a, b], [c]], r"missing: \['dense"),
     ([[a, b], [b, c, d]], r"more than once: \['dense"),
-    ([[a, b, c, d, other]], r"Not the denoiser's: \['other"),
+    ([[a, b, c, d, other]], r"Not trainable variables: \['other"),
     ([[a, b, c, d], []], r"empty slices: \[1\]"),
   ]:
     with pytest.raises(ValueError, match=text):

@@ -10,11 +10,12 @@ import tensorflow as tf
 from tf_privrob import methods
 from tf_privrob import models
 
-SIZE, CLASSES, COUNT = 6, 3, 48
+SIZE, CLASSES, COUNT, BATCH = 6, 3, 96, 48
+STEPS = 2 * COUNT // BATCH
 PAPER = methods.TransDenoiserConfig(
   dp_epsilon=50.0,
   dp_delta=1e-3,
-  batch_size=16,
+  batch_size=BATCH,
   epochs=2,
   learning_rate=0.05,
   xi_up=1.5,
@@ -25,7 +26,7 @@ SOUND = methods.SoundTransDenoiserConfig(
   dp_epsilon=50.0,
   dp_delta=1e-3,
   noise_multiplier=1.0,
-  batch_size=16,
+  batch_size=BATCH,
   epochs=2,
   learning_rate=0.05,
   augmentation_multiplicity=2,
@@ -88,7 +89,7 @@ def prepared(config=PAPER, kind="tanh", count=COUNT, **changes):
   return found
 
 
-def batch(count=16, seed=0, mask=None):
+def batch(count=BATCH, seed=0, mask=None):
   """A logical batch of one chunk."""
   x, y = arrays(count, seed)
   mask = np.ones(count, "float32") if mask is None else mask

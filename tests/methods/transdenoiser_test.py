@@ -14,7 +14,7 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 
-NOTHING = np.zeros(16, "float32")
+NOTHING = np.zeros(cases.BATCH, "float32")
 
 
 def _scales(found, rows, draws=100):
@@ -120,7 +120,7 @@ def _mixed_derivative(denoiser, x, part):
 
 
 @pytest.mark.parametrize(
-  ("units", "factor"), [("sum", 1.0), ("paper", 1.0), ("mean", 16.0)]
+  ("units", "factor"), [("sum", 1.0), ("paper", 1.0), ("mean", cases.BATCH)]
 )
 def test_units_of_the_noise(units, factor):
   found = cases.prepared(kind="norm", units=units, noise_per="batch")
@@ -139,7 +139,7 @@ def test_units_of_the_matrix():
     savings[units] = 1 - (found._extra_stddev(total).numpy() / 1.5) ** 2
   assert savings["sum"].max() > 0
   np.testing.assert_allclose(
-    savings["sum"], 16**2 * savings["paper"], rtol=1e-4, atol=1e-9
+    savings["sum"], cases.BATCH**2 * savings["paper"], rtol=1e-4, atol=1e-9
   )
 
 
@@ -148,7 +148,7 @@ def test_amplification_is_the_number_of_steps_or_epochs_or_none():
     kind: cases.prepared(amplification=kind)._amplification
     for kind in ("steps", "epochs", "none")
   }
-  assert found == {"steps": 6.0, "epochs": 2.0, "none": 1.0}
+  assert found == {"steps": cases.STEPS, "epochs": 2.0, "none": 1.0}
 
 
 def test_fixed_noise_belongs_to_the_example():
@@ -181,7 +181,7 @@ def _trained(config=cases.PAPER, kind="tanh", **changes):
 
 def test_paper_claims_and_proves_nothing():
   statement = _trained().privacy_statement()
-  release = privacy.poisson_sgd(1.5, 16 / 48, 6)
+  release = privacy.poisson_sgd(1.5, cases.BATCH / cases.COUNT, cases.STEPS)
   assert statement.claimed.dp_epsilon == pytest.approx(
     privacy.dp_epsilon([release], 1e-3, "rdp")
   )
@@ -205,7 +205,9 @@ def test_constant_noise_is_proven_with_all_slices_together(clipping, constant):
   else:
     found = _trained(kind="norm", noise_per="batch", slice_clipping=clipping)
   multiplier = 1.5 / (math.sqrt(2) if clipping == "per_slice" else 1)
-  release = privacy.poisson_sgd(multiplier, 16 / 48, 6)
+  release = privacy.poisson_sgd(
+    multiplier, cases.BATCH / cases.COUNT, cases.STEPS
+  )
   statement = found.privacy_statement()
   assert statement.proven.dp_epsilon == pytest.approx(
     privacy.dp_epsilon([release], 1e-3), rel=1e-3
@@ -247,7 +249,7 @@ def test_tally_counts_singular_steps_and_savings():
 def test_sound_statement_is_that_of_dp_sgd():
   found = _trained(cases.SOUND)
   statement = found.privacy_statement()
-  release = privacy.poisson_sgd(1.0, 16 / 48, 6)
+  release = privacy.poisson_sgd(1.0, cases.BATCH / cases.COUNT, cases.STEPS)
   assert statement.proven.dp_epsilon == pytest.approx(
     privacy.dp_epsilon([release], 1e-3), rel=1e-3
   )
@@ -374,7 +376,7 @@ def test_resume_keeps_claim_and_tally(tmp_path):
   second = cases.method()
   second.fit(*cases.arrays(), run_dir=tmp_path / "run", resume=True, verbose=0)
   assert second.run_record["sessions"] == 2
-  assert second.run_record["steps"] >= 6
+  assert second.run_record["steps"] >= cases.STEPS
   changed = cases.method(xi_up=1.6)
   with pytest.raises(ValueError, match="xi_up"):
     changed.fit(

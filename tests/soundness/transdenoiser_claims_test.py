@@ -95,7 +95,7 @@ def test_theorem_2_a_longer_training_has_less_noise_in_each_step():
   method = cases.prepared(units="sum")
   method.set_session(np.array([1, 2], np.int32), 0)
   total = method._clipped.over_chunks(rows[:2], rows[2], method._state.seed(1))
-  for steps in (1, 10_000, 10_000_000):
+  for steps in (1, 10_000_000, 10_000_000_000):
     method._plan = dataclasses.replace(method._plan, steps=steps)
     found.append(method._extra_stddev(total).numpy())
   assert np.all(found[0] > found[1])
@@ -107,7 +107,7 @@ def test_vanilla_sgd_an_absent_record_leaves_no_noise():
   """B = 1: without the record the update is 0 for certain."""
   method = cases.prepared(noise_per="group")
   step = cases.Stepper(method)
-  alone, nobody = np.eye(16)[0], np.zeros(16)
+  alone, nobody = np.eye(cases.BATCH)[0], np.zeros(cases.BATCH)
   without = [step(cases.batch(mask=nobody), seed) for seed in range(5)]
   assert all(np.all(part == 0) for update in without for part in update)
   with_it = [step(cases.batch(mask=alone), seed) for seed in range(5)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Sequence
 from typing import Callable
@@ -78,7 +79,9 @@ class SlicedGradients(clipping.ClippedGradients):
   ):
     super().__init__(loss_fn, network, l2_clip_norm, engine, jit_compile)
     self.num_slices = len(slices)
-    self.slice_of = _positions(self.variables, slices)
+    require_partition(slices, self.variables)
+    number = {v.ref(): k for k, part in enumerate(slices) for v in part}
+    self.slice_of = [number[variable.ref()] for variable in self.variables]
     self._joint = joint
     self._group = group
     self._statistics = statistics or (lambda batch, coefficients: [])
@@ -130,24 +133,22 @@ class SlicedGradients(clipping.ClippedGradients):
     return [mask * first, mask * (1 - first)]
 
 
-def _positions(variables, slices) -> list[int]:
-  """The slice of each variable; refuses variables in none or in several."""
-  found = {}
-  for number, part in enumerate(slices):
-    for variable in part:
-      if variable.ref() in found:
-        raise ValueError(
-          f"Expected each variable in one slice, received {variable.name!r} in"
-          f" slices {found[variable.ref()]} and {number}."
-        )
-      found[variable.ref()] = number
-  missing = [v.name for v in variables if v.ref() not in found]
-  if missing or len(found) != len(variables) or not all(map(len, slices)):
+def require_partition(
+  slices: Sequence[Sequence[tf.Variable]], variables: Sequence[tf.Variable]
+) -> None:
+  """Refuses slices that do not hold each trainable variable exactly once."""
+  names = {variable.ref(): variable.name for variable in variables}
+  given = collections.Counter(v.ref() for part in slices for v in part)
+  strange = [r.deref().name for r in given if r not in names]
+  double = [r.deref().name for r in given if given[r] > 1]
+  missing = [name for ref, name in names.items() if ref not in given]
+  empty = [index for index, part in enumerate(slices) if not len(part)]
+  if strange or double or missing or empty or not len(slices):
     raise ValueError(
-      "Expected slices that hold the trainable variables, each once and no"
-      f" others, with none empty; missing: {', '.join(missing) or 'none'}."
+      "Expected each trainable variable in exactly one slice. Not trainable"
+      f" variables: {strange}; more than once: {double}; missing: {missing};"
+      f" empty slices: {empty}."
     )
-  return [found[variable.ref()] for variable in variables]
 
 
 def layer_slices(

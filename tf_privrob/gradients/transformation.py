@@ -21,6 +21,7 @@ from tf_privrob import validate
 from tf_privrob.gradients import clipping
 from tf_privrob.gradients import mixed
 from tf_privrob.gradients import singularity
+from tf_privrob.gradients import slices as slicing
 
 _ZERO = tf.UnconnectedGradients.ZERO
 
@@ -132,7 +133,7 @@ class PerturbationTransformation:
       validate.positive_int(max_examples=max_examples)
     _require_image_to_image(denoiser)
     clipping.refuse_batch_normalization(denoiser)
-    _require_partition(slices, denoiser.trainable_variables)
+    slicing.require_partition(slices, denoiser.trainable_variables)
     self.sizes = [sum(int(np.prod(v.shape)) for v in part) for part in slices]
     self.proofs = [
       singularity.structural_proof(denoiser, part) for part in slices
@@ -471,20 +472,4 @@ def _require_image_to_image(denoiser: tf.keras.Model) -> None:
       "Expected a functional denoiser (or a sequential one with an Input) from"
       " one image of known size to an image of the same shape, received"
       f" {type(denoiser).__name__} {getattr(denoiser, 'name', '')!r}."
-    )
-
-
-def _require_partition(slices, variables) -> None:
-  """Each trainable variable in exactly one slice."""
-  names = {variable.ref(): variable.name for variable in variables}
-  given = collections.Counter(v.ref() for part in slices for v in part)
-  strange = [r.deref().name for r in given if r not in names]
-  double = [r.deref().name for r in given if given[r] > 1]
-  missing = [name for ref, name in names.items() if ref not in given]
-  empty = [index for index, part in enumerate(slices) if not len(part)]
-  if strange or double or missing or empty or not len(slices):
-    raise ValueError(
-      "Expected each trainable variable of the denoiser in exactly one slice."
-      f" Not the denoiser's: {strange}; more than once: {double}; missing:"
-      f" {missing}; empty slices: {empty}."
     )

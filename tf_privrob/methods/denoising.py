@@ -48,6 +48,12 @@ class DenoiserSGD(dp_sgd.DPSGD):
     **kwargs: Keras' own.
   """
 
+  not_private = (
+    "Trained without noise on the gradients: nothing is known to protect the"
+    " training examples. The noise at the input belongs to each example and is"
+    " gone with it."
+  )
+
   def __init__(
     self,
     network: tf.keras.Model,

@@ -45,6 +45,10 @@ class DPSGD(method.Method):
   """
 
   config_class = method_config.DPSGDConfig
+  not_private = (
+    "Trained without privacy: gradients were neither clipped nor noisy, so"
+    " nothing is known to protect the training examples."
+  )
 
   def __init__(
     self,
@@ -71,9 +75,16 @@ class DPSGD(method.Method):
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
-    """Sampler, noise and steps for a training set of this size."""
+    """Sampler, noise and steps; without privacy there is no budget."""
     shape = tuple(input_shape or method.input_shape(self.network))
+    if not self._private:
+      return training_plan.without_privacy(self.config, num_examples, shape)
     return training_plan.make(self.config, num_examples, shape)
+
+  @property
+  def _private(self) -> bool:
+    """Whether gradients are clipped and noisy; some methods leave it open."""
+    return getattr(self.config, "private", True)
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds what `train_step` uses and checks that examples stand alone."""
@@ -95,6 +106,10 @@ class DPSGD(method.Method):
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     """What sums the gradients of a batch."""
+    if not self._private:
+      return gradients.UnclippedGradients(
+        self._example_losses, self.network, jit_compile
+      )
     return gradients.ClippedGradients(
       self._example_losses,
       self.network,
@@ -193,6 +208,13 @@ class DPSGD(method.Method):
     if not record.get("steps"):
       raise ValueError(
         "Expected a trained model: nothing was released yet. Call fit first."
+      )
+    if not self._private:
+      return privacy.PrivacyStatement(
+        claimed=None,
+        proven=None,
+        sampler=record["sampler"],
+        caveats=(self.not_private,),
       )
     return privacy.PrivacyStatement.for_dp_sgd(
       noise_multiplier=record["noise_multiplier"],

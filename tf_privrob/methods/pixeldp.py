@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from tf_privrob import certify
-from tf_privrob import gradients
 from tf_privrob import layers
 from tf_privrob import mechanisms
-from tf_privrob import privacy
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import noise_place
 from tf_privrob.methods import pixeldp_config
-from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import projection
 
 _DRAW_STREAM = 7  # of the step's seed for copies
 _RAMP_DECAY, _RAMP_START, _RAMP_END = 0.99975, 0.9, 0.9
-_NOT_PRIVATE = (
-  "Trained with private=False: gradients were neither clipped nor noisy, so"
-  " nothing is known to protect the training examples. The noise inside the"
-  " network hides changes of the input from the score; it hides no training"
-  " example."
-)
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
@@ -59,6 +48,12 @@ class PixelDP(hidden_noise.HiddenNoiseSGD):
   """
 
   config_class = pixeldp_config.PixelDPConfig
+  not_private = (
+    "Trained with private=False: gradients were neither clipped nor noisy, so"
+    " nothing is known to protect the training examples. The noise inside the"
+    " network hides changes of the input from the score; it hides no training"
+    " example."
+  )
 
   def _find_place(self, network: tf.keras.Model) -> noise_place.NoisePlace:
     config = self.config
@@ -87,15 +82,6 @@ class PixelDP(hidden_noise.HiddenNoiseSGD):
 
   # Training.
 
-  def plan(
-    self, num_examples: int, input_shape: Sequence[int] | None = None
-  ) -> training_plan.TrainingPlan:
-    """Sampler, noise and steps; without privacy there is no budget."""
-    if self.config.private:
-      return super().plan(num_examples, input_shape)
-    shape = tuple(input_shape or self._place.input_shape)
-    return training_plan.without_privacy(self.config, num_examples, shape)
-
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Projects the initial weights, then builds what DP-SGD needs."""
     config = self.config
@@ -109,33 +95,10 @@ class PixelDP(hidden_noise.HiddenNoiseSGD):
     self._projection.start()
     super().prepare(plan, shape, value_range, num_classes)
 
-  def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
-    if self.config.private:
-      return super()._make_gradients(jit_compile)
-    return gradients.UnclippedGradients(
-      self._example_losses, self.network, jit_compile
-    )
-
   def _after_update(self) -> None:
     self._projection()
 
   # Guarantees.
-
-  def privacy_statement(self) -> privacy.PrivacyStatement:
-    """That of DP-SGD with private=True; otherwise nothing is claimed."""
-    if self.config.private:
-      return super().privacy_statement()
-    record = self._run_record
-    if not record.get("steps"):
-      raise ValueError(
-        "Expected a trained model: nothing was released yet. Call fit first."
-      )
-    return privacy.PrivacyStatement(
-      claimed=None,
-      proven=None,
-      sampler=record["sampler"],
-      caveats=(_NOT_PRIVATE,),
-    )
 
   def certifier(
     self, norm: str | None = None, **settings

@@ -20,7 +20,6 @@ from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import transdenoiser_config
-from tf_privrob.methods import transdenoiser_sound
 
 _NON_NEGATIVE = "non_negative"
 _STREAM = 0  # of the gradient noise
@@ -84,15 +83,19 @@ class TransDenoiser(denoising.DenoiserSGD):
 
   config_class = transdenoiser_config.TransDenoiserConfig
 
+  @property
+  def _private(self) -> bool:
+    return self.config.variant != "nodp"
+
   # Before the first step.
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
     """Steps while the claimed figure lasts; "nodp" has no budget."""
+    if not self._private:
+      return super().plan(num_examples, input_shape)
     shape = tuple(input_shape or method.input_shape(self.network))
-    if self.config.variant == "nodp":
-      return training_plan.without_privacy(self.config, num_examples, shape)
     settings = {
       field.name: getattr(self.config, field.name)
       for field in dataclasses.fields(method_config.DPSGDConfig)
@@ -120,10 +123,8 @@ class TransDenoiser(denoising.DenoiserSGD):
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     config = self.config
-    if config.variant == "nodp":
-      return gradients.UnclippedGradients(
-        self._example_losses, self.network, jit_compile
-      )
+    if not self._private:
+      return super()._make_gradients(jit_compile)
     paper = config.variant == "paper"
     return gradients.SlicedGradients(
       self._example_losses,
@@ -161,7 +162,7 @@ class TransDenoiser(denoising.DenoiserSGD):
 
   def _noisy_sum(self, total) -> list[tf.Tensor]:
     """Adds the draws of Algorithm 1 to the sums of both groups."""
-    if self.config.variant == "nodp":
+    if not self._private:
       return super()._noisy_sum(total)
     sums = [tf.add_n(list(parts)) for parts in zip(*total.gradients)]
     unit = self._noise_unit()
@@ -240,17 +241,8 @@ class TransDenoiser(denoising.DenoiserSGD):
   def privacy_statement(self) -> privacy.PrivacyStatement:
     """Claimed as the paper computes it; proven where the noise was constant."""
     config, record = self.config, self._run_record
-    if not record.get("steps"):
-      raise ValueError(
-        "Expected a trained model: nothing was released yet. Call fit first."
-      )
-    if config.variant == "nodp":
-      return privacy.PrivacyStatement(
-        claimed=None,
-        proven=None,
-        sampler=record["sampler"],
-        caveats=(transdenoiser_sound.NOT_PRIVATE,),
-      )
+    if not (self._private and record.get("steps")):
+      return super().privacy_statement()
     release = privacy.poisson_sgd(
       config.xi_up, record["sampling_prob"], record["steps"]
     )

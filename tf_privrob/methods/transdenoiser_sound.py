@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from tf_privrob import data
-from tf_privrob import gradients
 from tf_privrob import losses
 from tf_privrob import privacy
 from tf_privrob.methods import denoising
-from tf_privrob.methods import method
-from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import transdenoiser_config
 
 _SHIFT_STREAM, _NOISE_STREAM = 0, 1
-NOT_PRIVATE = (
-  "Trained without noise on the gradients: nothing is known to protect the"
-  " training examples. The noise at the input belongs to each example and is"
-  " gone with it."
-)
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
@@ -48,22 +38,6 @@ class SoundTransDenoiser(denoising.DenoiserSGD):
   """
 
   config_class = transdenoiser_config.SoundTransDenoiserConfig
-
-  def plan(
-    self, num_examples: int, input_shape: Sequence[int] | None = None
-  ) -> training_plan.TrainingPlan:
-    """Sampler, noise and steps; without privacy there is no budget."""
-    if self.config.private:
-      return super().plan(num_examples, input_shape)
-    shape = tuple(input_shape or method.input_shape(self.network))
-    return training_plan.without_privacy(self.config, num_examples, shape)
-
-  def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
-    if self.config.private:
-      return super()._make_gradients(jit_compile)
-    return gradients.UnclippedGradients(
-      self._example_losses, self.network, jit_compile
-    )
 
   def _example_losses(self, batch, seed):
     """The objective of each example, averaged over its K copies."""
@@ -102,15 +76,8 @@ class SoundTransDenoiser(denoising.DenoiserSGD):
     return tf.repeat(tf.stop_gradient(probs)[:, None], logits.shape[1], axis=1)
 
   def privacy_statement(self) -> privacy.PrivacyStatement:
-    """DP-SGD's; nothing is claimed with private=False."""
+    """DP-SGD's, if the classifier is public."""
     found = super().privacy_statement()
-    if self.config.private:
-      return found.replace(
-        assumptions=(*found.assumptions, *self.assumptions())
-      )
-    return privacy.PrivacyStatement(
-      claimed=None,
-      proven=None,
-      sampler=found.sampler,
-      caveats=(NOT_PRIVATE,),
-    )
+    if not self._private:
+      return found
+    return found.replace(assumptions=(*found.assumptions, *self.assumptions()))
