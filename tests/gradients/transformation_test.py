@@ -278,7 +278,7 @@ def test_gram_equals_loop(name):
 
 
 @pytest.mark.parametrize("name", ["conv_skip", "dense"])
-@pytest.mark.parametrize("max_elements", [300, 2000])
+@pytest.mark.parametrize("max_elements", [300])
 def test_chunks_do_not_change_the_result(name, max_elements):
   model = _MODELS[name]()
   x = _random((6, *model.input_shape[1:]))
@@ -456,6 +456,10 @@ def test_smallest_counts_the_examples_that_are_in():
   assert made.smallest(x, coefficients)[0] > 0
   coefficients[6:, 0] = 0  # 6 * 36 = 216 < 222 parameters
   assert made.smallest(x, coefficients)[0] == 0
+  # No work was done for it: the images were not even looked at.
+  coefficients[6:] = 0
+  nothing = made.smallest(np.full_like(x, np.nan), coefficients)
+  np.testing.assert_array_equal(nothing, [0, 0])
   coefficients[:, :] = 0
   np.testing.assert_array_equal(made.smallest(x, coefficients), [0, 0])
 
