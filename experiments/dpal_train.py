@@ -9,7 +9,6 @@ from experiments import dpal_cells
 from experiments import training
 
 VALUE_RANGE = (-1.0, 1.0)
-RUN = "run"  # the run folder inside a model's folder
 _CROP = 28  # the paper's CIFAR-10 network takes 28 x 28 pixels
 # AdLM's own numbers of bounded units: its noise on labels grows with their
 # square, and drowns everything with DPAL's 256.
@@ -58,7 +57,7 @@ def run_cell(cell, scale, dataset, folder) -> dict:
   from tf_privrob import run_folder
 
   started = time.monotonic()
-  run = run_folder.RunFolder(folder.file(RUN))
+  run = run_folder.RunFolder(folder.file(training.RUN))
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
   family = dpal_cells.FAMILIES[dataset.name]
@@ -96,12 +95,7 @@ def run_cell(cell, scale, dataset, folder) -> dict:
 
 def load_model(cell, dataset, folder):
   """The trained model of a cell."""
-  import tensorflow as tf
-
-  from tf_privrob import methods  # noqa: F401  (Keras must know what it loads)
-
-  path = folder.file(f"{RUN}/model.keras")
-  model = tf.keras.models.load_model(path, compile=False)
+  model = training.load_run(folder)
   if cell.method == "adlm":
     # It was trained under noise and is deployed without: the moving statistics
     # become those of clean training images. (The released code standardises by

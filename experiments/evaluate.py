@@ -77,8 +77,6 @@ def parse_attacks() -> list[tuple[str, str, float]]:
 
 def main() -> None:
   """Evaluates as the flags say."""
-  import tensorflow as tf
-
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
   from tf_privrob import data
   from tf_privrob import models
@@ -101,7 +99,7 @@ def main() -> None:
   value_range = described.get("flags", {}).get("value_range")
   value_range = value_range and data.parse_range(value_range)
   dataset = data.load(name, _DATA_DIR.value, value_range)
-  model = models.as_logits(tf.keras.models.load_model(path, compile=False))
+  model = models.as_logits(models.load_model(path))
   if _MODEL.value and not described:
     folder.write_json(
       "config.json",

@@ -19,6 +19,7 @@ from experiments import grid_plots
 from experiments import smoothing_cells
 from experiments import smoothing_page
 from experiments import smoothing_scales
+from experiments import training
 
 
 class Experiment(grid_models.ModelExperiment):
@@ -43,9 +44,7 @@ class Experiment(grid_models.ModelExperiment):
 
   def load(self, cell: smoothing_cells.Cell, folder):
     """The trained model of a folder."""
-    from experiments import smoothing_measure
-
-    return smoothing_measure.load_model(folder)
+    return training.load_run(folder)
 
   def examine(self, cell: smoothing_cells.Cell, model, folder) -> dict:
     """Certificates, attacks inside them, or what a paper claims."""

@@ -11,7 +11,6 @@ import numpy as np
 from experiments import smoothing_cells
 from experiments import training
 
-RUN = "run"  # the run folder inside a model's folder
 _STEP = 0.05  # of the certified curve
 _RULES_RADII = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
 _INSIDE = 0.999  # attacks stay off the rim, where rounding decides
@@ -66,7 +65,7 @@ def train_cell(cell, scale, dataset, folder) -> dict:
   from tf_privrob import run_folder
 
   started = time.monotonic()
-  run = run_folder.RunFolder(folder.file(RUN))
+  run = run_folder.RunFolder(folder.file(training.RUN))
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
   recipe = scale.recipes[cell.recipe]
@@ -92,16 +91,6 @@ def train_cell(cell, scale, dataset, folder) -> dict:
     "config": {**dataclasses.asdict(config), "seed": None},
     "seconds": round(time.monotonic() - started, 2),
   }
-
-
-def load_model(folder):
-  """The trained model of a folder."""
-  import tensorflow as tf
-
-  from tf_privrob import methods  # noqa: F401  (Keras must know what it loads)
-
-  path = folder.file(f"{RUN}/model.keras")
-  return tf.keras.models.load_model(path, compile=False)
 
 
 def certificates(cell, scale, dataset, model, folder) -> list:

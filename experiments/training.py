@@ -9,6 +9,8 @@ import platform
 import time
 from importlib import metadata
 
+RUN = "run"  # the run folder inside a model's folder
+
 
 def versions() -> dict[str, str]:
   """Of everything that a figure may depend on."""
@@ -57,15 +59,13 @@ def describe_run(model, dataset, started: float) -> dict:
 
 def load_network(name: str, dataset, seed: int | None):
   """A network by name, or a user's Keras classifier from a file."""
-  import tensorflow as tf
-
   from tf_privrob import models
 
   if not name.endswith(".keras"):
     return models.by_name(
       name, dataset.input_shape, dataset.num_classes, seed or 0
     )
-  network = models.as_logits(tf.keras.models.load_model(name, compile=False))
+  network = models.load_classifier(name)
   if tuple(network.input_shape[1:]) != dataset.input_shape:
     raise ValueError(
       f"Expected a network for inputs {dataset.input_shape}, received one for"
@@ -87,8 +87,6 @@ def build(
     classifier: file of the classifier behind a denoiser, if it is one.
     public: the data set that the classifier was trained on, if known.
   """
-  import tensorflow as tf
-
   from tf_privrob import methods
   from tf_privrob import models
 
@@ -97,7 +95,7 @@ def build(
       method, load_network(network, dataset, config.seed), config
     )
   denoiser = (
-    tf.keras.models.load_model(network, compile=False)
+    models.load_model(network)
     if network.endswith(".keras")
     else models.denoiser_by_name(network, dataset.input_shape, config.seed or 0)
   )
@@ -112,6 +110,14 @@ def build(
     classifier_range=public.value_range,
     public_data=public.x_train,
   )
+
+
+def load_run(folder):
+  """The trained model of a model's folder, whose run folder is inside."""
+  from tf_privrob import methods  # noqa: F401  (Keras must know what it loads)
+  from tf_privrob import models
+
+  return models.load_model(folder.file(f"{RUN}/model.keras"))
 
 
 def fit(method, model, dataset, network, folder, resume, flag_values) -> None:

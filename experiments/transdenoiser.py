@@ -17,6 +17,7 @@ from experiments import command
 from experiments import grid_flags
 from experiments import grid_models
 from experiments import grid_plots
+from experiments import training
 from experiments import transdenoiser_cells
 from experiments import transdenoiser_page
 
@@ -60,12 +61,10 @@ class Experiment(grid_models.ModelExperiment):
 
   def load(self, cell: transdenoiser_cells.Cell, folder):
     """The trained model; audits need none."""
-    from experiments import transdenoiser_measure
-
     self._public = None
     if cell.recipe == transdenoiser_cells.AUDIT:
       return None
-    return transdenoiser_measure.load_model(folder)
+    return training.load_run(folder)
 
   def examine(self, cell: transdenoiser_cells.Cell, model, folder) -> dict:
     """Certificates, attacks, or an audit."""

@@ -10,7 +10,6 @@ import numpy as np
 from experiments import training
 from experiments import transdenoiser_cells
 
-RUN = "run"  # the run folder inside a model's folder
 CLASSIFIER = "classifier.keras"
 _STEP = 0.05  # of the certified curve
 _BATCH = 50
@@ -71,10 +70,10 @@ def public_cell(scale, parts: Parts, folder) -> dict:
 
 def load_public(folder):
   """The public classifier of an experiment."""
-  import tensorflow as tf
+  from tf_privrob import models
 
   path = folder.file(f"{transdenoiser_cells.PUBLIC}/{CLASSIFIER}")
-  return tf.keras.models.load_model(path, compile=False)
+  return models.load_model(path)
 
 
 def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
@@ -82,7 +81,7 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   from tf_privrob import run_folder
 
   started = time.monotonic()
-  run = run_folder.RunFolder(folder.file(RUN))
+  run = run_folder.RunFolder(folder.file(training.RUN))
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
   recipe = scale.recipes[cell.recipe]
@@ -114,16 +113,6 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   if recipe.method == "transdenoiser" and "tally" in model.run_record:
     result["tally"] = model.nonprivate_tally()
   return result
-
-
-def load_model(folder):
-  """The trained model of a folder."""
-  import tensorflow as tf
-
-  from tf_privrob import methods  # noqa: F401  (Keras must know what it loads)
-
-  path = folder.file(f"{RUN}/model.keras")
-  return tf.keras.models.load_model(path, compile=False)
 
 
 def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:

@@ -11,6 +11,7 @@ from tf_privrob.models.denoisers import DENOISERS
 from tf_privrob.models.denoisers import paper_denoiser
 from tf_privrob.models.denoisers import smooth_denoiser
 from tf_privrob.models.loading import load_classifier
+from tf_privrob.models.loading import load_model
 from tf_privrob.models.logits import as_logits
 from tf_privrob.models.logits import returns_probabilities
 from tf_privrob.models.networks import by_name
@@ -36,6 +37,7 @@ __all__ = [
   "dpal_cifar10",
   "dpal_mnist",
   "load_classifier",
+  "load_model",
   "mlp",
   "paper_denoiser",
   "pixeldp_mnist",

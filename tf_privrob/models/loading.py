@@ -52,13 +52,22 @@ def load_classifier(path_or_model: PathOrModel) -> tf.keras.Model:
   if isinstance(path_or_model, tf.keras.Model):
     model = path_or_model
   else:
-    model = _load(pathlib.Path(path_or_model))
+    model = load_model(path_or_model)
   model = logits.as_logits(model)
   _require_logits(model)
   return model
 
 
-def _load(path: pathlib.Path) -> tf.keras.Model:
+def load_model(path: str | os.PathLike) -> tf.keras.Model:
+  """Any model of a Keras file, under the same rule: no code from the file.
+
+  Args:
+    path: of a .keras or .h5 file.
+
+  Raises:
+    ValueError: there is no such file, it is not a Keras file or needs code.
+  """
+  path = pathlib.Path(path)
   if not path.is_file():
     raise ValueError(
       f"Expected a .keras or .h5 file, but there is no file {str(path)!r}."
