@@ -1,0 +1,77 @@
+"""A method from names and files, as the binaries build it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from experiments import training
+from tf_privrob import data
+from tf_privrob import methods
+
+
+@pytest.fixture(scope="module")
+def parts():
+  return data.split_public(data.load("digits"), 0.5)
+
+
+@pytest.fixture
+def classifier(tmp_path):
+  network = tf.keras.Sequential(
+    [
+      tf.keras.layers.Input((8, 8, 1)),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(10),
+    ]
+  )
+  path = tmp_path / "classifier.keras"
+  network.save(path)
+  return str(path)
+
+
+def test_a_denoiser_by_name_before_a_classifier_from_a_file(parts, classifier):
+  public, private = parts
+  config = methods.preset("transdenoiser", "mnist_5k_sound")
+  model = training.build(
+    "transdenoiser", config, private, "smooth_denoiser", classifier, public
+  )
+  assert isinstance(model, methods.SoundTransDenoiser)
+  assert len(model.network.trainable_variables) == 6
+  with pytest.raises(ValueError, match="value range"):
+    model.fit(private.rescaled((-1.0, 1.0)), verbose=0)
+  with pytest.raises(ValueError, match="occur in both"):
+    model.fit(public, verbose=0)
+
+
+def test_a_denoiser_from_a_file(parts, classifier, tmp_path):
+  inputs = tf.keras.Input((8, 8, 1))
+  outputs = tf.keras.layers.Conv2D(1, 3, padding="same")(inputs)
+  path = str(tmp_path / "denoiser.keras")
+  tf.keras.Model(inputs, outputs).save(path)
+  config = methods.preset("transdenoiser", "mnist_5k_sound")
+  model = training.build("transdenoiser", config, parts[1], path, classifier)
+  loaded = tf.keras.models.load_model(path)
+  x = parts[1].x_test[:5]
+  np.testing.assert_allclose(model.denoiser(x), loaded(x), rtol=1e-6)
+
+
+def test_other_methods_train_a_denoiser_too(parts, classifier):
+  config = methods.preset("secure_sgd", "mnist_5k_denoiser_sound")
+  model = training.build(
+    "secure_sgd",
+    config,
+    parts[1],
+    "convolutional_denoiser",
+    classifier,
+    parts[0],
+  )
+  assert isinstance(model, methods.SoundSecureSGD)
+
+
+def test_unknown_denoiser(parts, classifier):
+  config = methods.preset("transdenoiser", "mnist_5k_sound")
+  with pytest.raises(ValueError, match="Did you mean 'smooth_denoiser'"):
+    training.build(
+      "transdenoiser", config, parts[1], "smoth_denoiser", classifier
+    )
