@@ -85,15 +85,15 @@ def main() -> None:
 
   if not _RUN_DIR.value:
     raise ValueError("Expected --run_dir, the folder of the run.")
+  if _PUBLIC_SHARE.value is not None and not _CLASSIFIER.value:
+    raise ValueError(
+      "Expected --classifier with --public_share: the public part is what a"
+      " frozen classifier was trained on."
+    )
   value_range = _VALUE_RANGE.value and data.parse_range(_VALUE_RANGE.value)
   dataset = data.load(_DATASET.value, _DATA_DIR.value, value_range)
   public = None
   if _PUBLIC_SHARE.value is not None:
-    if not _CLASSIFIER.value:
-      raise ValueError(
-        "Expected --classifier with --public_share: the public part is what a"
-        " frozen classifier was trained on."
-      )
     public, dataset = data.split_public(dataset, _PUBLIC_SHARE.value)
   model = train(
     _METHOD.value,

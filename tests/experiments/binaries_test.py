@@ -78,7 +78,7 @@ def test_train_evaluate_report(tmp_path):
     (["--datset=digits"], "Did you mean: dataset ?"),
     (["--config.noise_multiplyer=2"], "Did you mean: config.noise_multiplier"),
     (["--method=dpsgd"], "Did you mean 'dp_sgd'?"),
-    (["--public_share=0.5"], "Expected --classifier with --public_share"),
+    (["--public_share=0.5", "--run_dir=x"], "Expected --classifier with"),
     (["--config.noise_multiplier=abc"], "Expected float or None"),
     (["--dataset=digit", "--run_dir=x"], "Did you mean 'digits'?"),
   ],
