@@ -262,6 +262,9 @@ def test_input_shape_where_the_network_knows_it():
 def test_every_preset_builds_its_method(name):
   """Settings decide on the class; each says what it is."""
   network = models.dpal_mnist((8, 8, 1), 3)
+  if name == "transdenoiser":  # trains a denoiser before a classifier
+    denoiser = models.smooth_denoiser((8, 8, 1))
+    network = models.denoised_classifier(denoiser, network)
   kinds = set()
   default = methods.preset(name, None)
   for settings in (default, *type(default).presets().values()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from tf_privrob import binomial
 from tf_privrob import validate
 
 
@@ -38,6 +37,8 @@ def dp_epsilon_lower_bound(
   Returns:
     The bound; 0 if the test shows nothing.
   """
+  from tf_privrob import binomial  # SciPy, on first use
+
   validate.positive_int(runs=runs)
   validate.open_probability(confidence=confidence)
   validate.non_negative(dp_delta=dp_delta)
