@@ -54,6 +54,14 @@ def audited(dp_epsilon: float | None) -> str:
   return f">= {formats.dp_epsilon_lower(dp_epsilon)}"
 
 
+def accuracy_at(result, radius: float) -> float:
+  """Of the curve, at the next radius that it was evaluated at; 0 beyond."""
+  for point in result["curve"]:
+    if point["radius"] >= radius - 1e-9:
+      return point["accuracy"]
+  return 0.0
+
+
 def markdown(title: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
   """table.md."""
   lines = [f"# {title}"]

@@ -91,21 +91,15 @@ def _accuracy_tables(experiment, results: Results) -> list[Table]:
       rows.append([*best, draws, *cells])
     for result in _certified(results):
       if result["stddev"] == stddev:
-        cells = [grid_page.percent(accuracy_at(result, r)) for r in radii]
+        cells = [
+          grid_page.percent(grid_page.accuracy_at(result, r)) for r in radii
+        ]
         draws = f"{result['draws']:,}"
         rows.append([*_who(results, result), draws, *cells])
     head = [*_WHO, "draws", *(f"{radius:g}" for radius in radii)]
     title = f"Certified accuracy in % by l_2 radius, noise {stddev:g}"
     made.append(Table(title, head, rows if len(rows) > bool(marks) else []))
   return made
-
-
-def accuracy_at(result, radius: float) -> float:
-  """Of the curve, at the next radius that it was evaluated at; 0 beyond."""
-  for point in result["curve"]:
-    if point["radius"] >= radius - 1e-9:
-      return point["accuracy"]
-  return 0.0
 
 
 def _attack_table(results: Results) -> Table:

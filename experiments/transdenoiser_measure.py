@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 
+from experiments import smoothing_measure
 from experiments import training
 from experiments import transdenoiser_cells
 
@@ -122,7 +123,9 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
   started = time.monotonic()
   recipe = scale.recipes[cell.recipe]
   dataset = _in_range(parts.private, recipe)
-  rows = _rows(dataset, recipe.num_images or scale.num_images)
+  rows = smoothing_measure.chosen_rows(
+    dataset, recipe.num_images or scale.num_images
+  )
   found = certify.run(
     _certifier(recipe, scale, model),
     model,
@@ -168,7 +171,7 @@ def attack_cell(cell, scale, parts: Parts, model, classifier) -> dict:
   started = time.monotonic()
   recipe = scale.recipes[cell.recipe]
   dataset = parts.private
-  rows = _rows(dataset, scale.num_attacked)
+  rows = smoothing_measure.chosen_rows(dataset, scale.num_attacked)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   noisy = noisy_logits(recipe, model)
   judge = verdict.judge(noisy, scale.verdict_draws)
@@ -247,8 +250,3 @@ def _in_range(dataset, recipe):
   if tuple(recipe.value_range) == tuple(dataset.value_range):
     return dataset
   return dataset.rescaled(recipe.value_range)
-
-
-def _rows(dataset, count: int) -> np.ndarray:
-  stride = max(1, dataset.num_test // count)
-  return np.arange(0, dataset.num_test, stride)[:count]

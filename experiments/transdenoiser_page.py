@@ -58,21 +58,16 @@ def _certified_table(results: Results) -> Table:
       f"{result['count']}",
       f"{result['draws']:,}",
       f"{result['mean_radius']:.3f}",
-      *(grid_page.percent(accuracy_at(result, radius)) for radius in _RADII),
+      *(
+        grid_page.percent(grid_page.accuracy_at(result, radius))
+        for radius in _RADII
+      ),
     ]
     for result in _of(results, "certify")
   ]
   head = [*_WHO, "images", "draws", "average certified radius"]
   head += [f"{radius:g}" for radius in _RADII]
   return Table("Certified accuracy in % by l_2 radius, proven", head, rows)
-
-
-def accuracy_at(result, radius: float) -> float:
-  """Of the curve, at the next radius that it was evaluated at; 0 beyond."""
-  for point in result["curve"]:
-    if point["radius"] >= radius - 1e-9:
-      return point["accuracy"]
-  return 0.0
 
 
 def _attack_tables(experiment, results: Results) -> list[Table]:

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from experiments import grid
+from experiments import grid_page
 from experiments import smoothing
 from experiments import smoothing_cells
 from experiments import smoothing_measure
@@ -235,7 +236,7 @@ def test_accuracy_between_radii_is_that_of_the_larger_one():
     {"radius": 0.1, "accuracy": 0.5},
   ]
   found = [
-    smoothing_page.accuracy_at({"curve": curve}, radius)
+    grid_page.accuracy_at({"curve": curve}, radius)
     for radius in (0.0, 0.02, 0.05, 0.1, 0.2)
   ]
   assert found == [0.9, 0.8, 0.8, 0.5, 0.0]

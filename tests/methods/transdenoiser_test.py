@@ -8,10 +8,8 @@ import pytest
 import tensorflow as tf
 
 from tests.methods import transdenoiser_cases as cases
-from tf_privrob import gradients
 from tf_privrob import mechanisms
 from tf_privrob import methods
-from tf_privrob import models
 from tf_privrob import privacy
 
 NOTHING = np.zeros(cases.BATCH, "float32")
@@ -447,7 +445,7 @@ def test_public_data_that_overlap_are_refused_before_any_budget(tmp_path):
     classifier=cases.classifier(),
     public_data=np.concatenate([cases.arrays(5, seed=8)[0], x[3:4]]),
   )
-  with pytest.raises(ValueError, match="1 "):
+  with pytest.raises(ValueError, match="1 of 96 occur in both"):
     found.fit(x, y, run_dir=tmp_path / "run", verbose=0)
   assert not (tmp_path / "run").exists()
   disjoint = methods.SoundTransDenoiser(
@@ -463,5 +461,3 @@ def test_public_data_that_overlap_are_refused_before_any_budget(tmp_path):
 def test_a_network_without_a_denoiser_is_refused():
   with pytest.raises(ValueError, match="denoised_classifier"):
     methods.SoundTransDenoiser(cases.classifier(), cases.SOUND)
-  assert gradients.layer_slices(cases.denoiser(), 2)
-  assert models.denoiser_of(cases.method().network)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_privrob import mechanisms
 from tf_privrob.mechanisms import heterogeneous
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import noise_place
 from tf_privrob.methods import secure_sgd_config
@@ -29,15 +30,13 @@ def update(
   Kernels are clipped to C each, biases are left alone, and N(0,
   gradient_stddev^2) is added to every value.
   """
-  sizes = [int(np.prod(gradient.shape)) for gradient in gradients]
-  noise = tf.split(_UNIT.sample([sum(sizes)], seed), sizes)
   clipped = [
     tf.clip_by_norm(g, config.l2_clip_norm) if len(g.shape) > 1 else g
     for g in gradients
   ]
   return [
-    g + config.gradient_stddev * tf.reshape(n, g.shape)
-    for g, n in zip(clipped, noise)
+    g + config.gradient_stddev * n
+    for g, n in zip(clipped, dp_sgd.draw(_UNIT, gradients, seed))
   ]
 
 
