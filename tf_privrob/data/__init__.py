@@ -24,6 +24,7 @@ from tf_privrob.data.sampling import FullBatchSampler
 from tf_privrob.data.sampling import PoissonSampler
 from tf_privrob.data.sampling import Sampler
 from tf_privrob.data.sampling import ShuffleSampler
+from tf_privrob.data.skips import poisson_rows
 
 __all__ = [
   "AUGMENTATIONS",
@@ -41,6 +42,7 @@ __all__ = [
   "gather_chunks",
   "load",
   "parse_range",
+  "poisson_rows",
   "require_disjoint",
   "split_public",
 ]

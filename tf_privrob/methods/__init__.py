@@ -13,6 +13,11 @@ from tf_privrob.methods.dpal import DPAL
 from tf_privrob.methods.dpal_config import DPALConfig
 from tf_privrob.methods.dpal_sound import SoundDPAL
 from tf_privrob.methods.dpal_sound import SoundDPALConfig
+from tf_privrob.methods.halfspace import Halfspaces
+from tf_privrob.methods.halfspace_config import HalfspacesConfig
+from tf_privrob.methods.halfspace_config import PureHalfspacesConfig
+from tf_privrob.methods.halfspace_pure import PureHalfspaces
+from tf_privrob.methods.halfspace_trials import Trials
 from tf_privrob.methods.method import Method
 from tf_privrob.methods.noise_place import NoisePlace
 from tf_privrob.methods.pixeldp import PixelDP
@@ -43,10 +48,14 @@ __all__ = [
   "DPSmooth",
   "DPSmoothConfig",
   "FixedPlan",
+  "Halfspaces",
+  "HalfspacesConfig",
   "Method",
   "NoisePlace",
   "PixelDP",
   "PixelDPConfig",
+  "PureHalfspaces",
+  "PureHalfspacesConfig",
   "SecureSGD",
   "SecureSGDConfig",
   "SoundAdLM",
@@ -60,6 +69,7 @@ __all__ = [
   "TrainingPlan",
   "TransDenoiser",
   "TransDenoiserConfig",
+  "Trials",
   "build",
   "class_of",
   "preset",

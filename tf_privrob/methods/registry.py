@@ -16,6 +16,9 @@ from tf_privrob.methods import dp_smooth
 from tf_privrob.methods import dpal
 from tf_privrob.methods import dpal_config
 from tf_privrob.methods import dpal_sound
+from tf_privrob.methods import halfspace
+from tf_privrob.methods import halfspace_config
+from tf_privrob.methods import halfspace_pure
 from tf_privrob.methods import method
 from tf_privrob.methods import pixeldp
 from tf_privrob.methods import pixeldp_config
@@ -37,6 +40,10 @@ _METHODS = {
   "dpal": {
     dpal_config.DPALConfig: dpal.DPAL,
     dpal_sound.SoundDPALConfig: dpal_sound.SoundDPAL,
+  },
+  "halfspaces": {
+    halfspace_config.HalfspacesConfig: halfspace.Halfspaces,
+    halfspace_config.PureHalfspacesConfig: halfspace_pure.PureHalfspaces,
   },
   "pixeldp": {pixeldp_config.PixelDPConfig: pixeldp.PixelDP},
   "secure_sgd": {

@@ -105,6 +105,8 @@ class Session:
         history.epoch += block.epoch
         for name, values in block.history.items():
           history.history.setdefault(name, []).extend(values)
+        if model.stop_training:
+          break
       model.swap_average()
     finally:
       if self._ledger:

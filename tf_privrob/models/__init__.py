@@ -17,6 +17,7 @@ from tf_privrob.models.logits import returns_probabilities
 from tf_privrob.models.networks import by_name
 from tf_privrob.models.networks import dpal_cifar10
 from tf_privrob.models.networks import dpal_mnist
+from tf_privrob.models.networks import linear
 from tf_privrob.models.networks import mlp
 from tf_privrob.models.networks import NAMES
 from tf_privrob.models.networks import pixeldp_mnist
@@ -36,6 +37,7 @@ __all__ = [
   "denoiser_of",
   "dpal_cifar10",
   "dpal_mnist",
+  "linear",
   "load_classifier",
   "load_model",
   "mlp",

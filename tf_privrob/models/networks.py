@@ -195,6 +195,24 @@ def mlp(
   )
 
 
+def linear(
+  input_shape: Shape, num_classes: int, seed: int = 0
+) -> tf.keras.Model:
+  """One linear layer without bias on the flattened input, of any shape."""
+  return tf.keras.Sequential(
+    [
+      _layers.Input(tuple(input_shape)),
+      _layers.Flatten(),
+      _layers.Dense(
+        num_classes,
+        use_bias=False,
+        kernel_initializer=tf.keras.initializers.GlorotUniform(seed),
+      ),
+    ],
+    name="linear",
+  )
+
+
 def secure_sgd_mnist(
   input_shape: Shape = (28, 28, 1),
   num_classes: int = 10,
@@ -270,6 +288,7 @@ _BUILDERS = {
   "dpal_mnist_bn": functools.partial(dpal_mnist, standardization="moving"),
   "dpal_mnist_released": functools.partial(dpal_mnist, standardization="batch"),
   "dpal_mnist_tanh": functools.partial(dpal_mnist, activation="tanh"),
+  "linear": linear,
   "mlp": mlp,
   "pixeldp_mnist": pixeldp_mnist,
   "residual_mnist": classifiers.residual_mnist,

@@ -1,0 +1,342 @@
+"""DP Batch Perceptron (Ghazi et al. 2021): private halfspaces with a margin."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tf_privrob import mechanisms
+from tf_privrob import privacy
+from tf_privrob.methods import config as method_config
+from tf_privrob.methods import halfspace_config
+from tf_privrob.methods import linear
+from tf_privrob.methods import method
+from tf_privrob.methods import plan as training_plan
+
+_NOISE_STREAM, _COUNT_STREAM = 0, 1
+_STOP = 0.3  # line 9
+_ASSUMPTIONS = (
+  privacy.Assumption(
+    "each example adds one vector of norm at most 1 to a halfspace, and at most"
+    " one to its number of violations",
+    "tf_privrob.methods.linear",
+  ),
+  privacy.Assumption(
+    "the number of steps, of examples and of classes are public constants",
+    "tf_privrob.methods",
+  ),
+  privacy.Assumption(
+    "no step is taken unpaid and no noise seed is used twice, also on resume",
+    "tf_privrob.privacy.ledger",
+  ),
+)
+_LITERAL = (
+  "The claim is for one halfspace. All {classes} are published, each example"
+  " takes part in all of them, and the paper does not compose them: proven is"
+  " the figure of all {steps} releases."
+)
+
+
+def one_versus_rest(
+  features: tf.Tensor,
+  signs: tf.Tensor,
+  weights: tf.Tensor,
+  margin: tf.Tensor | float,
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """The update of K halfspaces on one batch (lines 5 to 7 and 11).
+
+  u_k = sum y_k x over the examples with y_k <w_k, x> <= gamma' |w_k|.
+
+  Args:
+    features: [..., B, d], of norm at most 1.
+    signs: [..., B, K], y_k = 1 or -1; 0 leaves a row out.
+    weights: [..., d, K].
+    margin: gamma', a number or of a shape that broadcasts with [..., 1, 1].
+
+  Returns:
+    u [..., d, K] and the number of violations [..., K]. One example changes a
+    column of u by at most 1, in norm, and the number by at most 1.
+  """
+  norms = tf.norm(weights, axis=-2, keepdims=True)
+  violated = signs * tf.matmul(features, weights) <= margin * norms
+  added = tf.where(violated, signs, 0.0)
+  update = tf.matmul(features, added, transpose_a=True)
+  return update, tf.reduce_sum(tf.abs(added), axis=-2)
+
+
+def kesler(
+  features: tf.Tensor,
+  labels: tf.Tensor,
+  weights: tf.Tensor,
+  margin: tf.Tensor | float,
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """The update of one multiclass perceptron on one batch.
+
+  Kesler's construction: with j the best class other than y, the example is the
+  vector z with x at y and -x at j, of norm sqrt(2) |x|, and is violated where
+  z / sqrt(2) is within the margin:
+
+    <W, z> = <w_y - w_j, x> <= sqrt(2) gamma' |W|_F.
+
+  Args:
+    features: [..., B, d], of norm at most 1.
+    labels: [..., B, K], one-hot; a row of zeros is left out.
+    weights: [..., d, K].
+    margin: gamma', a number or of a shape that broadcasts with [..., 1].
+
+  Returns:
+    The sum of z over the violations, [..., d, K], which one example changes by
+    at most sqrt(2), and their number [..., 1].
+  """
+  scores = tf.matmul(features, weights)
+  classes = scores.shape[-1]
+  others = scores - labels * scores.dtype.max / 2
+  rival = tf.one_hot(tf.argmax(others, axis=-1), classes, dtype=scores.dtype)
+  present = tf.reduce_sum(labels, axis=-1)
+  gap = tf.reduce_sum((labels - rival) * scores, axis=-1)
+  norm = tf.norm(weights, axis=[-2, -1])[..., tf.newaxis]
+  violated = tf.where(gap <= margin * norm * math.sqrt(2), present, 0.0)
+  added = (labels - rival) * violated[..., tf.newaxis]
+  update = tf.matmul(features, added, transpose_a=True)
+  return update, tf.reduce_sum(violated, axis=-1, keepdims=True)
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class Halfspaces(linear.LinearMethod):
+  """Learns a linear classifier by noisy sums of examples within a margin.
+
+  Algorithm 1 of the paper for each class against the rest: on a Poisson batch,
+
+    w <- w + sum of y x over the examples with y <w, x> <= gamma' |w|
+           + N(0, sigma^2 I),
+
+  from w = 0. Neighbours that differ by one added or removed example differ by
+  at most 1 in the sum. With `stop_risk` the number of violations is released
+  beside it, as one more coordinate of the same Gaussian release (the paper's
+  separate Laplace noise on the same batch is not covered by its subsampling
+  argument): the sensitivity becomes sqrt(1 + count_weight^2), and a halfspace
+  whose noisy number is below 0.3 stop_risk p n stays as it is.
+
+  Guarantee: (dp_epsilon, dp_delta)-DP of all weights together, after every
+  step, add-or-remove-one; see `composition` for how K classes share it. Under
+  "paper_literal" the budget is the claim for one class, and the proven figure,
+  of all classes, is larger. Choosing gamma', the batch size and the other
+  settings by results on private data is not charged.
+
+  Robustness: `certifier()` gives the exact margin of each input.
+
+  Args: see `methods.linear.LinearMethod`.
+  """
+
+  config_class = halfspace_config.HalfspacesConfig
+
+  @property
+  def _by_class(self) -> bool:
+    """Whether a step is of one class only."""
+    return self.config.composition in ("independent_batches", "paper_literal")
+
+  @property
+  def _sensitivity(self) -> float:
+    """Largest l_2 change of one release: the sum, and the weighted count."""
+    columns, counts = {
+      "shared_batch": (self.num_classes, self.num_classes),
+      "kesler": (2, 1),
+    }.get(self.config.composition, (1, 1))
+    if self.config.stop_risk is None:
+      return math.sqrt(columns)
+    return math.sqrt(columns + counts * self.config.count_weight**2)
+
+  # Before the first step.
+
+  def plan(
+    self, num_examples: int, input_shape: Sequence[int] | None = None
+  ) -> training_plan.TrainingPlan:
+    """K T steps where each class has its own, else T."""
+    config = self.config
+    shape = tuple(input_shape or method.input_shape(self.network))
+    names = {f.name for f in dataclasses.fields(method_config.DPSGDConfig)}
+    settings = {
+      name: value
+      for name, value in dataclasses.asdict(config).items()
+      if name in names
+    }
+    factor = self.num_classes if self._by_class else 1
+    steps = round(config.epochs * num_examples / config.batch_size)
+    literal = config.composition == "paper_literal"
+    releases = max(1, steps) * (1 if literal else factor)
+    settings["epochs"] = releases * config.batch_size / num_examples
+    found = training_plan.make(
+      method_config.DPSGDConfig(**settings), num_examples, shape
+    )
+    if literal:
+      steps = factor * found.steps
+      limit = None if found.limit is None else steps
+      return dataclasses.replace(found, steps=steps, limit=limit)
+    return dataclasses.replace(found, steps=found.steps // factor * factor)
+
+  def prepare(self, plan, shape, value_range, num_classes) -> None:
+    """Starts at w = 0."""
+    del plan, shape, value_range, num_classes
+    self._kernel.assign(tf.zeros_like(self._kernel))
+    self.optimizer.build([self._kernel])
+    self._state = method.RunState()
+    self._stopped = _Stopped(self.num_classes)
+    self._raw = None
+
+  # A step.
+
+  def train_step(self, batch) -> dict[str, tf.Tensor]:
+    """One release: sum over the violations of a batch, noise, update."""
+    images, labels, mask = batch
+    shape = images.shape[2:]
+    features = self.features(tf.reshape(images, [-1, *shape]))
+    labels, mask = tf.reshape(labels, [-1]), tf.reshape(mask, [-1, 1])
+    one_hot = mask * tf.one_hot(labels, self.num_classes)
+    update, count = self._update(features, one_hot, mask)
+    update, count = self._with_noise(update, count)
+    active = self._active(count)
+    self.optimizer.apply_gradients(
+      [(-tf.where(active, update, 0.0), self._kernel)]
+    )
+    self._state.step.assign_add(1)
+    return {"nonprivate/batch": tf.reduce_sum(mask)}
+
+  def _chosen(self) -> tf.Tensor:
+    """1 for the classes of this step, [K]."""
+    if not self._by_class:
+      return tf.ones([self.num_classes])
+    step = tf.math.floormod(self._state.step, self.num_classes)
+    return tf.one_hot(step, self.num_classes)
+
+  def _update(self, features, one_hot, mask):
+    """The sum over violations [d, K], and their number [K] or [1]."""
+    margin = self.config.margin
+    if self.config.composition == "kesler":
+      return kesler(features, one_hot, self._kernel, margin)
+    signs = (2 * one_hot - mask) * self._chosen()
+    return one_versus_rest(features, signs, self._kernel, margin)
+
+  def _with_noise(self, update, count):
+    """One Gaussian draw for the sum and, if it is released, the count."""
+    multiplier = self._plan.noise_multiplier
+    if multiplier == 0:
+      return update, count
+    noise = mechanisms.GaussianMechanism(
+      self._sensitivity, multiplier * self._sensitivity
+    )
+    draw = noise.sample(update.shape, self._state.seed(_NOISE_STREAM))
+    update += draw * self._chosen()
+    if self.config.stop_risk is not None:
+      draw = noise.sample(count.shape, self._state.seed(_COUNT_STREAM))
+      count += draw / self.config.count_weight
+    return update, count
+
+  def _active(self, count: tf.Tensor) -> tf.Tensor:
+    """Classes of this step that go on; those that do not are noted, [K]."""
+    chosen = self._chosen() > 0
+    if self.config.stop_risk is None:
+      return chosen
+    expected = self._plan.sampler.expected_batch_size
+    done = count < _STOP * self.config.stop_risk * expected
+    stopped = self._stopped.flags
+    stopped.assign(tf.logical_or(stopped, tf.logical_and(done, chosen)))
+    return tf.logical_and(chosen, tf.logical_not(stopped))
+
+  # Guarantees and the run.
+
+  def privacy_statement(self) -> privacy.PrivacyStatement:
+    """Claimed, proven and audited privacy of all weights together."""
+    config, record = self.config, self._run_record
+    if not record.get("steps"):
+      raise ValueError(
+        "Expected a trained model: nothing was released yet. Call fit first."
+      )
+    claimed, caveats = None, list(record["caveats"])
+    if config.composition == "paper_literal" and record["noise_multiplier"]:
+      steps = math.ceil(record["steps"] / self.num_classes)
+      release = privacy.poisson_sgd(
+        record["noise_multiplier"], record["sampling_prob"], steps
+      )
+      claimed = privacy.Budget(
+        privacy.dp_epsilon([release], config.dp_delta, config.accountant),
+        config.dp_delta,
+      )
+      values = {"classes": self.num_classes, "steps": record["steps"]}
+      caveats.insert(0, _LITERAL.format(**values))
+    found = privacy.PrivacyStatement.for_dp_sgd(
+      noise_multiplier=record["noise_multiplier"],
+      sampling_prob=record["sampling_prob"],
+      steps=record["steps"],
+      dp_delta=config.dp_delta,
+      num_examples=record["num_examples"],
+      accountant="pld" if claimed else config.accountant,
+      claimed=claimed,
+      extra_caveats=caveats,
+    )
+    sampling = found.assumptions[:1]
+    return found.replace(
+      assumptions=(*sampling, *_ASSUMPTIONS, *self.assumptions())
+    )
+
+  def ledger_parameters(self, plan) -> dict[str, Any]:
+    """All that the guarantee depends on."""
+    config = self.config
+    return {
+      "noise_multiplier": plan.noise_multiplier,
+      "sensitivity": self._sensitivity,
+      "composition": config.composition,
+      "margin": config.margin,
+      "stop_risk": config.stop_risk,
+      "normalize": config.normalize,
+      "dp_delta": config.dp_delta,
+      "neighbouring": "add_or_remove_one",
+      "sampler": plan.sampler.describe(),
+    }
+
+  def spent_dp_epsilon(self, steps: int) -> float:
+    """The proven figure after `steps` steps, at the config's dp_delta."""
+    return training_plan.dp_epsilon(self.config, self._plan, steps)
+
+  def count_steps(self, steps: int, sessions: int) -> None:
+    """Notes what was released so far; ends when all halfspaces are done."""
+    sampler = self._plan.sampler
+    self._run_record.update(
+      steps=steps,
+      sessions=sessions,
+      noise_multiplier=self._plan.noise_multiplier,
+      sampler=sampler.kind,
+      sampling_prob=sampler.sampling_prob,
+      num_examples=sampler.num_examples,
+      caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
+    )
+    if self.config.stop_risk is not None:
+      stopped = self._stopped.flags.numpy()
+      self._run_record["stopped"] = stopped.tolist()
+      self.stop_training = bool(stopped.all())
+
+  def state_variables(self) -> list[tf.Variable]:
+    """Adds which halfspaces are done."""
+    return [*super().state_variables(), self._stopped.flags]
+
+  def swap_average(self) -> None:
+    """With unit_weights, exchanges the weights and those of norm 1."""
+    if not self.config.unit_weights:
+      return
+    if self._raw is None:
+      self._raw = tf.identity(self._kernel)
+      norms = tf.norm(self._kernel, axis=0)
+      self._kernel.assign(tf.math.divide_no_nan(self._raw, norms))
+    else:
+      self._kernel.assign(self._raw)
+      self._raw = None
+
+
+class _Stopped:
+  """Which halfspaces are done; an object of its own, so Keras saves none."""
+
+  def __init__(self, classes: int):
+    self.flags = tf.Variable(tf.zeros([classes], tf.bool), trainable=False)

@@ -1,0 +1,153 @@
+"""Settings of the private halfspaces."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional  # flags read these annotations on Python 3.9
+
+from tf_privrob import validate
+
+COMPOSITIONS = (
+  "independent_batches",
+  "shared_batch",
+  "paper_literal",
+  "kesler",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfspacesConfig:
+  """Settings of `Halfspaces` (Ghazi et al. 2021, Algorithm 1).
+
+  Attributes:
+    dp_epsilon: the budget of all classes together; with "paper_literal" of one
+      class alone.
+    dp_delta: with it; well below 1 / n.
+    noise_multiplier: noise standard deviation over the sensitivity of one
+      release. None: the least that keeps all steps within the budget. 0 trains
+      without privacy.
+    batch_size: expected size of a Poisson batch, p n.
+    epochs: passes of each halfspace over the data, on average; T = epochs / p.
+    margin: gamma', for inputs of norm 1. From 1 on every example is added at
+      every step: a noisy difference of class means.
+    composition: how the halfspaces of K classes share the budget:
+      "independent_batches", each class has Poisson batches of its own, K T
+      releases, accounted together (the default); "shared_batch", one batch and
+      one release for all, whose sensitivity is sqrt(K); "paper_literal",
+      batches of their own, but noise for one class alone, as the paper has it:
+      the budget is then a claim; "kesler", one multiclass perceptron, +x to
+      the label's weights and -x to those of the best other class, of
+      sensitivity sqrt(2).
+    stop_risk: alpha of the stopping test: a halfspace is done when the noisy
+      number of violations is below 0.3 alpha p n (line 9). None: all steps are
+      taken, as in the paper's experiments.
+    count_weight: of the number of violations beside the sum of examples in the
+      one Gaussian release; it adds its square to that of the sensitivity.
+    normalize: scale each input to norm 1. False: norms above 1 are refused.
+    unit_weights: scale each class's weights to norm 1 in the end. The paper
+      does not say; it changes the prediction.
+    physical_batch_size: rows in memory at a time. None: by device.
+    accountant: "pld" or "rdp", for calibration and the proven figure.
+    checkpoint_every: steps between checkpoints.
+    seed: of sampling and noise. It must stay secret, since it reveals the
+      noise. None: from the operating system, never stored.
+  """
+
+  dp_epsilon: float = 1.0
+  dp_delta: float = 1e-5
+  noise_multiplier: Optional[float] = None
+  batch_size: int = 500
+  epochs: float = 1.0
+  margin: float = 0.1
+  composition: str = "independent_batches"
+  stop_risk: Optional[float] = None
+  count_weight: float = 0.1
+  normalize: bool = True
+  unit_weights: bool = False
+  physical_batch_size: Optional[int] = None
+  accountant: str = "pld"
+  checkpoint_every: int = 100
+  seed: Optional[int] = 0
+
+  def __post_init__(self):
+    validate.positive(
+      dp_epsilon=self.dp_epsilon,
+      epochs=self.epochs,
+      margin=self.margin,
+      count_weight=self.count_weight,
+    )
+    validate.open_probability(dp_delta=self.dp_delta)
+    validate.positive_int(
+      batch_size=self.batch_size, checkpoint_every=self.checkpoint_every
+    )
+    if self.physical_batch_size is not None:
+      validate.positive_int(physical_batch_size=self.physical_batch_size)
+    if self.noise_multiplier is not None:
+      validate.non_negative(noise_multiplier=self.noise_multiplier)
+    if self.stop_risk is not None:
+      validate.open_probability(stop_risk=self.stop_risk)
+    validate.one_of(COMPOSITIONS, composition=self.composition)
+    validate.one_of(("pld", "rdp"), accountant=self.accountant)
+
+  @property
+  def variant(self) -> str:
+    """For config.json and the report."""
+    return self.composition
+
+  @classmethod
+  def presets(cls) -> dict[str, HalfspacesConfig]:
+    """Settings by name; `docs/results.md` has what they reach."""
+    return {
+      "mnist": cls(),
+      "mnist_literal": cls(composition="paper_literal", accountant="rdp"),
+      "usps": cls(dp_delta=1e-4, batch_size=500),
+      "mnist_5k": cls(dp_epsilon=3.0, batch_size=500, epochs=3.0),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class PureHalfspacesConfig:
+  """Settings of `PureHalfspaces`: the exponential mechanism on a public net.
+
+  Attributes:
+    dp_epsilon: the budget of all classes together; dp_delta is 0.
+    margin: gamma', for inputs of norm 1: what counts as an error.
+    net_size: number of public random unit vectors. None: as many as come
+      within an inner product of 0.9 of any direction, about 2^(1.2 d).
+    max_net_size: larger nets are refused.
+    net_seed: of the net, which is public; nothing private depends on it.
+    normalize: scale each input to norm 1. False: norms above 1 are refused.
+    physical_batch_size: rows in memory at a time. None: by device.
+    checkpoint_every: as everywhere; there is one step.
+    seed: of the choice. It must stay secret. None: from the operating system.
+  """
+
+  dp_epsilon: float = 1.0
+  margin: float = 0.1
+  net_size: Optional[int] = None
+  max_net_size: int = 2**16
+  net_seed: int = 0
+  normalize: bool = True
+  physical_batch_size: Optional[int] = None
+  checkpoint_every: int = 1
+  seed: Optional[int] = 0
+
+  def __post_init__(self):
+    validate.positive(dp_epsilon=self.dp_epsilon, margin=self.margin)
+    validate.positive_int(
+      max_net_size=self.max_net_size, checkpoint_every=self.checkpoint_every
+    )
+    if self.net_size is not None:
+      validate.positive_int(net_size=self.net_size)
+    if self.physical_batch_size is not None:
+      validate.positive_int(physical_batch_size=self.physical_batch_size)
+
+  @property
+  def variant(self) -> str:
+    """For config.json and the report."""
+    return "pure"
+
+  @classmethod
+  def presets(cls) -> dict[str, PureHalfspacesConfig]:
+    """Settings by name."""
+    return {"pure": cls()}
