@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 
+from experiments import grid_rows
 from experiments import smoothing_cells
 from experiments import training
 
@@ -15,7 +16,6 @@ _STEP = 0.05  # of the certified curve
 _RULES_RADII = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
 _INSIDE = 0.999  # attacks stay off the rim, where rounding decides
 _BATCH = 50
-_NO_BOX = (-100.0, 100.0)  # a radius holds outside the value range, too
 
 
 def load_dataset(name: str, data_dir: str | None, holdout: int = 0):
@@ -46,15 +46,9 @@ def load_dataset(name: str, data_dir: str | None, holdout: int = 0):
   )
 
 
-def chosen_rows(dataset, count: int) -> np.ndarray:
-  """Every k-th test image: every 20th of 10,000 for 500."""
-  stride = max(1, dataset.num_test // count)
-  return np.arange(0, dataset.num_test, stride)[:count]
-
-
 def _rows(cell, scale, dataset) -> np.ndarray:
   count = scale.recipes[cell.recipe].num_images or scale.num_images
-  return chosen_rows(dataset, count)
+  return grid_rows.chosen_rows(dataset, count)
 
 
 def train_cell(cell, scale, dataset, folder) -> dict:
@@ -260,7 +254,7 @@ def smoothed(model, stddev: float):
 
 
 def attack_inside(
-  noisy_logits, x, labels, radii, scale, norm="l2", value_range=_NO_BOX
+  noisy_logits, x, labels, radii, scale, norm="l2", value_range=grid_rows.NO_BOX
 ) -> np.ndarray:
   """Whether the majority class of each image leaves its label.
 

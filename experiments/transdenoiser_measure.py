@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from experiments import smoothing_measure
+from experiments import grid_rows
 from experiments import training
 from experiments import transdenoiser_cells
 
@@ -123,9 +123,7 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
   started = time.monotonic()
   recipe = scale.recipes[cell.recipe]
   dataset = _in_range(parts.private, recipe)
-  rows = smoothing_measure.chosen_rows(
-    dataset, recipe.num_images or scale.num_images
-  )
+  rows = grid_rows.chosen_rows(dataset, recipe.num_images or scale.num_images)
   found = certify.run(
     _certifier(recipe, scale, model),
     model,
@@ -171,7 +169,7 @@ def attack_cell(cell, scale, parts: Parts, model, classifier) -> dict:
   started = time.monotonic()
   recipe = scale.recipes[cell.recipe]
   dataset = parts.private
-  rows = smoothing_measure.chosen_rows(dataset, scale.num_attacked)
+  rows = grid_rows.chosen_rows(dataset, scale.num_attacked)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   noisy = noisy_logits(recipe, model)
   judge = verdict.judge(noisy, scale.verdict_draws)

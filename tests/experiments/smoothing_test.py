@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from experiments import grid
 from experiments import grid_page
+from experiments import grid_rows
 from experiments import smoothing
 from experiments import smoothing_cells
 from experiments import smoothing_measure
@@ -149,7 +150,7 @@ def test_every_twentieth_test_image(digits):
     x_test=np.zeros((10_000, 8, 8, 1), np.float32),
     y_test=np.zeros(10_000, np.int64),
   )
-  rows = smoothing_measure.chosen_rows(many, 500)
+  rows = grid_rows.chosen_rows(many, 500)
   np.testing.assert_array_equal(rows, np.arange(0, 10_000, 20))
 
 

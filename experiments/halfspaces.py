@@ -1,0 +1,107 @@
+"""Private halfspaces with exact margins, beside a private network.
+
+python -m experiments.halfspaces --scale=smoke --out_dir=runs/halfspaces_smoke
+python -m experiments.halfspaces --scale=full --dataset=mnist \
+  --out_dir=runs/halfspaces --cells=perceptron/
+
+Figures 1 and 2 of "Robust and Private Learning of Halfspaces": accuracy of the
+DP Batch Perceptron against dp_epsilon and dp_delta, its robust accuracy against
+the l_2 radius, exactly, and that of a DP-SGD network under attack; the budget
+as the paper reads it beside the joint one of all classes; and how the samples
+needed grow with the dimension. What is done is on disk cell by cell; a killed
+run goes on with the same command and --resume.
+"""
+
+from __future__ import annotations
+
+from experiments import command
+from experiments import grid_flags
+from experiments import grid_models
+from experiments import grid_plots
+from experiments import halfspaces_cells
+from experiments import halfspaces_page
+from experiments import halfspaces_rates
+from experiments import training
+
+
+class Experiment(grid_models.ModelExperiment):
+  """Perceptrons, networks, and sample sizes."""
+
+  title = "Robust and private halfspaces"
+
+  def all_cells(self, scale: halfspaces_cells.Scale):
+    """Perceptrons first."""
+    return halfspaces_cells.cells(scale, halfspaces_rates.PARTS)
+
+  def train(self, cell: halfspaces_cells.Cell, folder) -> dict:
+    """A network under DP-SGD."""
+    from experiments import halfspaces_measure
+
+    return halfspaces_measure.cnn_cell(cell, self.scale, self.dataset, folder)
+
+  def load(self, cell: halfspaces_cells.Cell, folder):
+    """The trained network; the other cells have none."""
+    if cell.recipe != halfspaces_cells.CNN:
+      return None
+    return training.load_run(folder)
+
+  def examine(self, cell: halfspaces_cells.Cell, model, folder) -> dict:
+    """Perceptrons, an attack, or sample sizes."""
+    from experiments import halfspaces_measure
+
+    if cell.recipe == halfspaces_cells.PERCEPTRON:
+      return halfspaces_measure.perceptron_cell(cell, self.scale, self.dataset)
+    if cell.recipe == halfspaces_cells.RATES:
+      return halfspaces_rates.rates_cell(cell.part, self.scale.rates)
+    return halfspaces_measure.attack_cell(self.scale, self.dataset, model)
+
+  def tables(self, results):
+    """Accuracies, robust accuracies, networks, sample sizes, speed."""
+    return [
+      *halfspaces_page.tables(self.record, results),
+      *halfspaces_rates.tables(_rates(results)),
+    ]
+
+  def figures(self, results):
+    """Figures 1 and 2, and the sample sizes."""
+    for name, caption, make in halfspaces_page.FIGURES:
+      yield name, caption, grid_plots.draw(make, self.record, results)
+    for name, caption, make in halfspaces_rates.FIGURES:
+      yield name, caption, grid_plots.draw(make, _rates(results))
+
+  def notes(self) -> list[str]:
+    """How to read it all."""
+    return halfspaces_page.notes(self.record)
+
+
+def _rates(results) -> dict[str, dict]:
+  """The results of the rates, by part."""
+  return {
+    result["part"]: result
+    for result in results.values()
+    if result["recipe"] == halfspaces_cells.RATES
+  }
+
+
+def main() -> None:
+  """Runs as the flags say and prints the table."""
+  scales = halfspaces_cells.SCALES
+  scale_name = grid_flags.SCALE.value
+  wanted = grid_flags.check(
+    scales,
+    halfspaces_cells.DATASETS,
+    lambda: halfspaces_cells.cells(scales[scale_name], halfspaces_rates.PARTS),
+  )
+
+  def make(out_dir, command_line):
+    from tf_privrob import data
+
+    dataset = data.load(grid_flags.DATASET.value, grid_flags.DATA_DIR.value)
+    scale = scales[scale_name]
+    return Experiment(out_dir, scale_name, scale, dataset, command_line)
+
+  grid_flags.run(make, wanted)
+
+
+if __name__ == "__main__":
+  command.run(main)
