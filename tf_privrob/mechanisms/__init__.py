@@ -1,10 +1,10 @@
 """Noise, and what it guarantees.
 
 A mechanism is a frozen dataclass: its fields are public configuration, private
-data enters only through `add_noise` (through `select` where an index is
-released: `ExponentialMechanism`). It knows its sensitivity, draws its noise from
-an explicit seed, and answers with the `DpEvent` that an accountant composes, so
-that no noise is ever added that nobody pays for.
+data enters only through `add_noise` (or through `select`, where an index is
+released: `ExponentialMechanism`). It knows its sensitivity, draws its noise
+from an explicit seed, and answers with the `DpEvent` that an accountant
+composes, so that no noise is ever added that nobody pays for.
 """
 
 from __future__ import annotations
