@@ -31,9 +31,10 @@ def growth(terms: int, unit_roundoff: float) -> float:
   `terms` u / (1 - `terms` u), for a sum of products in which no value passes
   through more than `terms` roundings, in whatever order it is summed, with or
   without fused products (Higham 2002, Lemma 3.1 and Section 3.1). It does not
-  hold for fast convolutions (Winograd, FFT), which CPUs do not choose here.
-  On a GPU TensorFlow rounds the factors of float32 products to ten bits unless
-  it is told not to; that is allowed for where both are found.
+  hold for fast convolutions (Winograd, FFT), which cuDNN may choose; on CPU
+  TensorFlow sums directly. On a GPU it rounds the factors of float32 products
+  to ten bits unless it is told not to; that is allowed for where both are
+  found.
   """
   share = terms * unit_roundoff
   if share >= 0.5:

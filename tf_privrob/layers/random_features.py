@@ -97,9 +97,15 @@ class RandomFourierFeatures(tf.keras.layers.Layer):
       tf.float32,
       frequencies,
       trainable=False,
+      experimental_autocast=False,
     )
     self.phases = self.add_weight(
-      "phases", [self.num_features], tf.float32, phases, trainable=False
+      "phases",
+      [self.num_features],
+      tf.float32,
+      phases,
+      trainable=False,
+      experimental_autocast=False,
     )
     super().build(input_shape)
 
