@@ -195,6 +195,9 @@ def chain_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
       "Expected a Keras model, whose weights can be read, received"
       f" {type(model).__name__}."
     )
+  network = getattr(model, "network", None)
+  if not model.outputs and isinstance(network, tf.keras.Model):
+    return chain_of(network)  # of a method, whose logits are its network's
   if not model.outputs or len(model.outputs) != 1 or len(model.inputs) != 1:
     raise ValueError(
       f"Expected a built Sequential or functional model with one input and one"
