@@ -20,6 +20,7 @@ from experiments import grid_models
 from experiments import grid_plots
 from experiments import halfspaces_cells
 from experiments import halfspaces_page
+from experiments import halfspaces_plots
 from experiments import halfspaces_rates
 from experiments import training
 
@@ -64,7 +65,7 @@ class Experiment(grid_models.ModelExperiment):
 
   def figures(self, results):
     """Figures 1 and 2, and the sample sizes."""
-    for name, caption, make in halfspaces_page.FIGURES:
+    for name, caption, make in halfspaces_plots.FIGURES:
       yield name, caption, grid_plots.draw(make, self.record, results)
     for name, caption, make in halfspaces_rates.FIGURES:
       yield name, caption, grid_plots.draw(make, _rates(results))
