@@ -21,6 +21,7 @@ from tf_privrob.models.networks import linear
 from tf_privrob.models.networks import mlp
 from tf_privrob.models.networks import NAMES
 from tf_privrob.models.networks import pixeldp_mnist
+from tf_privrob.models.networks import random_features_linear
 from tf_privrob.models.networks import scattering_linear
 from tf_privrob.models.networks import secure_sgd_mnist
 from tf_privrob.models.networks import tutorial_cnn
@@ -43,6 +44,7 @@ __all__ = [
   "mlp",
   "paper_denoiser",
   "pixeldp_mnist",
+  "random_features_linear",
   "residual_mnist",
   "returns_probabilities",
   "scattering_linear",

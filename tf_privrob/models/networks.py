@@ -278,6 +278,35 @@ def scattering_linear(
   )
 
 
+def random_features_linear(
+  input_shape: Shape,
+  num_classes: int,
+  num_features: int = 2000,
+  length_scale: float = 5.0,
+  seed: int = 0,
+) -> tf.keras.Model:
+  """Fixed random Fourier features of norm at most 1, and a linear layer.
+
+  The features are drawn from a public seed, so that they cost no privacy; the
+  linear layer has no bias and is the only one to be trained.
+  """
+  return tf.keras.Sequential(
+    [
+      _layers.Input(tuple(input_shape)),
+      _layers.Flatten(),
+      privrob_layers.RandomFourierFeatures(
+        num_features, length_scale, seed, normalize=True
+      ),
+      _layers.Dense(
+        num_classes,
+        use_bias=False,
+        kernel_initializer=tf.keras.initializers.GlorotUniform(seed),
+      ),
+    ],
+    name="random_features_linear",
+  )
+
+
 _BUILDERS = {
   "dpal_cifar10": dpal_cifar10,
   "dpal_cifar10_bn": functools.partial(dpal_cifar10, standardization="moving"),
@@ -291,6 +320,7 @@ _BUILDERS = {
   "linear": linear,
   "mlp": mlp,
   "pixeldp_mnist": pixeldp_mnist,
+  "random_features_linear": random_features_linear,
   "residual_mnist": classifiers.residual_mnist,
   "secure_sgd_mnist": secure_sgd_mnist,
   "scattering_linear": scattering_linear,
