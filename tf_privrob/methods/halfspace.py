@@ -116,10 +116,10 @@ class Halfspaces(linear.LinearMethod):
 
   from w = 0. Neighbours that differ by one added or removed example differ by
   at most 1 in the sum. With `stop_risk` the number of violations is released
-  beside it, as one more coordinate of the same Gaussian release (the paper's
-  separate Laplace noise on the same batch is not covered by its subsampling
-  argument): the sensitivity becomes sqrt(1 + count_weight^2), and a halfspace
-  whose noisy number is below 0.3 stop_risk p n stays as it is.
+  beside it, as one more coordinate of the same Gaussian release (the paper adds
+  Laplace noise to it; accountants have no figure for Laplace and Gaussian noise
+  on one Poisson sample): the sensitivity becomes sqrt(1 + count_weight^2), and
+  a halfspace whose noisy number is below 0.3 stop_risk p n stays as it is.
 
   Guarantee: (dp_epsilon, dp_delta)-DP of all weights together, after every
   step, add-or-remove-one; see `composition` for how K classes share it. Under
