@@ -19,7 +19,9 @@ import tensorflow as tf
 
 from tf_privrob import validate
 from tf_privrob.gradients import clipping
+from tf_privrob.gradients import double
 from tf_privrob.gradients import mixed
+from tf_privrob.gradients import paths
 from tf_privrob.gradients import singularity
 from tf_privrob.gradients import slices as slicing
 
@@ -68,23 +70,12 @@ def smallest_singular_value(matrix: tf.Tensor) -> tf.Tensor:
   return tf.where(values[..., 0] <= floor, tf.zeros_like(floor), values[..., 0])
 
 
-class _Path(NamedTuple):
-  """How the slice sees the image: x -> t -> g(x)."""
-
-  prefix: tf.keras.Model | None
-  """From the image to the code t; None if t is the image."""
-  suffix: tf.keras.Model
-  """From the code to the output."""
-  width: int
-  """Of the code."""
-
-
 class _Group(NamedTuple):
   """Slices that are differentiated together."""
 
   slices: tuple[int, ...]
   by_columns: bool
-  path: _Path
+  path: paths.Path
 
 
 class PerturbationTransformation:
@@ -150,15 +141,17 @@ class PerturbationTransformation:
     self._max_examples = max_examples
     self._max_elements = max_elements
     self._source = denoiser.weights
-    self._twin = mixed.in_double_precision(denoiser)
+    self._twin = double.in_double_precision(denoiser)
     twin_of = {
       ours.ref(): copy for ours, copy in zip(self._source, self._twin.weights)
     }
     self._slices = [[twin_of[v.ref()] for v in part] for part in slices]
     mixed.check_second_derivatives(self._twin)
     self._factored = mixed.factored_variables(self._twin)
-    known: dict[int, _Path] = {}
-    self._paths = [_path(self._twin, part, known) for part in self._slices]
+    known: dict[int, paths.Path] = {}
+    self._paths = [
+      paths.narrowest(self._twin, part, known) for part in self._slices
+    ]
     self._compiled = tf.function(self._accumulate, autograph=False)
 
   def gram(self, x: tf.Tensor, coefficients: tf.Tensor) -> list[tf.Tensor]:
@@ -337,7 +330,7 @@ class PerturbationTransformation:
     Forward mode: h(u) = d/dt <u, grad_theta l> is linear in u, and its own
     gradient by u is the Jacobian times a direction.
     """
-    code, frame = _code_and_frame(group.path, images)
+    code, frame = paths.code_and_frame(group.path, images)
     rows, width = images.shape[0], group.path.width
     dual = [tf.zeros([rows, self.sizes[i]], tf.float64) for i in group.slices]
     with tf.GradientTape(watch_accessed_variables=False) as outer:
@@ -372,7 +365,7 @@ class PerturbationTransformation:
     derivative of grad_theta sum_j l_j by t_i is that of l_i alone.
     """
     del first  # all of them
-    code, frame = _code_and_frame(group.path, images)
+    code, frame = paths.code_and_frame(group.path, images)
     size, width = self.sizes[group.slices[0]], group.path.width
 
     def some(part):
@@ -419,45 +412,6 @@ def _gram_of(factor, scales: tf.Tensor, by_columns: bool) -> tf.Tensor:
     return tf.matmul(flat, flat, transpose_a=True)
   flat = tf.reshape(factor, [factor.shape[0], -1])
   return tf.matmul(flat, flat, transpose_b=True)
-
-
-def _path(twin, variables, known: dict[int, _Path]) -> _Path:
-  """The narrowest way from the image to the slice; one object for each."""
-  cut = singularity.narrowest_cut(twin, variables)
-  if id(cut) not in known:
-    whole = cut is twin.inputs[0]
-    known[id(cut)] = _Path(
-      None if whole else tf.keras.Model(twin.inputs, cut),
-      twin if whole else tf.keras.Model(cut, twin.outputs),
-      int(np.prod(cut.shape[1:])),
-    )
-  return known[id(cut)]
-
-
-def _code_and_frame(path: _Path, images):
-  """The code t(x) and L [rows, c, c] with L L^T = (dt/dx)(dt/dx)^T.
-
-  L is None, the identity, where the code is the image.
-  """
-  if path.prefix is None:
-    return tf.identity(images), None
-  rows = images.shape[0]
-  with tf.GradientTape(watch_accessed_variables=False) as tape:
-    tape.watch(images)
-    code = path.prefix(images, training=False)
-    total = tf.reduce_sum(tf.reshape(code, [rows, path.width]), axis=0)
-
-  def of(index):
-    unit = tf.one_hot(index, path.width, dtype=tf.float64)
-    return tape.gradient(
-      total, images, output_gradients=unit, unconnected_gradients=_ZERO
-    )
-
-  jacobian = tf.vectorized_map(of, tf.range(path.width))
-  jacobian = tf.reshape(jacobian, [path.width, rows, -1])  # dt/dx
-  # (dt/dx)^T = Q R, so L = R^T; no condition number is squared.
-  triangle = tf.linalg.qr(tf.transpose(jacobian, [1, 2, 0])).r
-  return code, tf.linalg.matrix_transpose(triangle)
 
 
 def _require_image_to_image(denoiser: tf.keras.Model) -> None:
