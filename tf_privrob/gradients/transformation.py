@@ -20,10 +20,12 @@ import tensorflow as tf
 from tf_privrob import validate
 from tf_privrob.gradients import clipping
 from tf_privrob.gradients import double
+from tf_privrob.gradients import locality
 from tf_privrob.gradients import mixed
 from tf_privrob.gradients import paths
 from tf_privrob.gradients import singularity
 from tf_privrob.gradients import slices as slicing
+from tf_privrob.gradients import windows
 
 _ZERO = tf.UnconnectedGradients.ZERO
 
@@ -74,7 +76,8 @@ class _Group(NamedTuple):
   """Slices that are differentiated together."""
 
   slices: tuple[int, ...]
-  by_columns: bool
+  how: str
+  """"windows", "columns" or "rows"."""
   path: paths.Path
 
 
@@ -148,6 +151,7 @@ class PerturbationTransformation:
     self._slices = [[twin_of[v.ref()] for v in part] for part in slices]
     mixed.check_second_derivatives(self._twin)
     self._factored = mixed.factored_variables(self._twin)
+    self._network = locality.analyse(self._twin)
     known: dict[int, paths.Path] = {}
     self._paths = [
       paths.narrowest(self._twin, part, known) for part in self._slices
@@ -275,11 +279,22 @@ class PerturbationTransformation:
       factored = all(
         v.ref() in self._factored for i in members for v in self._slices[i]
       )
-      if factored and path.width <= sum(self.sizes[i] for i in members):
-        groups.append(_Group(tuple(members), True, path))
+      size = sum(self.sizes[i] for i in members)
+      if self._has_small_windows(path, size):
+        groups.append(_Group(tuple(members), "windows", path))
+      elif factored and path.width <= size:
+        groups.append(_Group(tuple(members), "columns", path))
       else:
-        groups += [_Group((i,), False, path) for i in members]
+        groups += [_Group((i,), "rows", path) for i in members]
     return groups
+
+  def _has_small_windows(self, path: paths.Path, size: int) -> bool:
+    """Whether a window costs less than the passes over the image."""
+    return (
+      self._network is not None
+      and path.prefix is None
+      and self._network.window < min(path.width, size)
+    )
 
   def _sum(self, group: _Group, x, coefficients) -> list[tf.Tensor]:
     """sum_i F_i F_i^T over the examples that any slice of the group wants."""
@@ -287,7 +302,7 @@ class PerturbationTransformation:
     used = tf.reduce_any(coefficients != 0, axis=1)
     order = tf.argsort(tf.cast(used, tf.int32), direction="DESCENDING")
     rows, parts, step = self._chunks(group, x.shape[0])
-    form = self._columns if group.by_columns else self._all_rows
+    form = getattr(self, f"_by_{group.how}")
 
     def body(index, matrices):
       picked = order[index // parts * rows :][:rows]
@@ -295,7 +310,7 @@ class PerturbationTransformation:
       scales = tf.unstack(tf.gather(coefficients, picked), axis=1)
       found = form(group, images, index % parts * step, step)
       return index + 1, [
-        matrix + _gram_of(factor, scale, group.by_columns)
+        matrix + _gram_of(factor, scale, group.how)
         for matrix, factor, scale in zip(matrices, found, scales)
       ]
 
@@ -311,9 +326,17 @@ class PerturbationTransformation:
     return matrices
 
   def _chunks(self, group: _Group, batch: int) -> tuple[int, int, int]:
-    """Examples a step, steps an example, directions (or parameters) a pass."""
+    """Examples a step, steps an example, directions (or parameters) a pass.
+
+    With windows, rows of pixels in place of the directions.
+    """
     width = sum(self.sizes[index] for index in group.slices)
-    passes = group.path.width if group.by_columns else width
+    if group.how == "windows":
+      rows, strip = windows.chunks(
+        self._network, self._variables(group), batch, self._max_elements
+      )
+      return rows, 1, strip
+    passes = group.path.width if group.how == "columns" else width
     for layer in group.path.suffix.layers:
       outputs = tf.nest.flatten(layer.output)
       width += sum(int(np.prod(t.shape[1:])) for t in outputs)
@@ -322,9 +345,18 @@ class PerturbationTransformation:
     parts = -(-passes * width * rows // self._max_elements)
     parts = min(parts, passes)
     step = -(-passes // parts)
-    return rows, parts if group.by_columns else 1, step
+    return rows, parts if group.how == "columns" else 1, step
 
-  def _columns(self, group, images, first, step) -> list[tf.Tensor]:
+  def _variables(self, group: _Group) -> list[tf.Variable]:
+    return [v for index in group.slices for v in self._slices[index]]
+
+  def _by_windows(self, group, images, first, step) -> list[tf.Tensor]:
+    """All columns of A of a local network, [parts, rows, columns, w_s]."""
+    del first  # all of them
+    found = windows.columns(self._network, self._variables(group), images, step)
+    return tf.split(found, [self.sizes[i] for i in group.slices], axis=-1)
+
+  def _by_columns(self, group, images, first, step) -> list[tf.Tensor]:
     """d/dt grad_theta l along `step` directions of t, [step, rows, w_s].
 
     Forward mode: h(u) = d/dt <u, grad_theta l> is linear in u, and its own
@@ -358,7 +390,7 @@ class PerturbationTransformation:
 
     return tf.vectorized_map(along, first + tf.range(step))
 
-  def _all_rows(self, group, images, first, step) -> list[tf.Tensor]:
+  def _by_rows(self, group, images, first, step) -> list[tf.Tensor]:
     """d/dt grad_theta l of the group's one slice, [w_s, rows, directions].
 
     Reverse mode, `step` parameters at a time. Examples do not mix, so the
@@ -398,17 +430,18 @@ class PerturbationTransformation:
     result = []
     for index in group.slices:
       parts = [found[variable.ref()] for variable in self._slices[index]]
-      if not group.by_columns:
+      if group.how == "rows":
         parts = [tf.reduce_sum(part, 0, keepdims=True) for part in parts]
       result.append(tf.concat(parts, axis=1))
     return result
 
 
-def _gram_of(factor, scales: tf.Tensor, by_columns: bool) -> tf.Tensor:
-  """sum_i c_i^2 F_i F_i^T; the parameters are the last axis or the first."""
-  factor = tf.math.multiply_no_nan(factor, scales[:, None])
-  if by_columns:
-    flat = tf.reshape(factor, [-1, factor.shape[2]])
+def _gram_of(factor, scales: tf.Tensor, how: str) -> tf.Tensor:
+  """sum_i c_i^2 F_i F_i^T; the parameters are the first axis or the last."""
+  scales = scales[:, None, None] if how == "windows" else scales[:, None]
+  factor = tf.math.multiply_no_nan(factor, scales)
+  if how != "rows":
+    flat = tf.reshape(factor, [-1, factor.shape[-1]])
     return tf.matmul(flat, flat, transpose_a=True)
   flat = tf.reshape(factor, [factor.shape[0], -1])
   return tf.matmul(flat, flat, transpose_b=True)
