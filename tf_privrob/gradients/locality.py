@@ -223,4 +223,5 @@ def _reaches(steps: Sequence[Step]):
         if step.kind == "elementwise" and reaches is second:
           added = union(reach, forward[source])  # f'' times the change
         reaches[source] = union(reaches[source], added)
+  second[0] = None  # no parameter reads it
   return tuple(forward), tuple(back), tuple(second)

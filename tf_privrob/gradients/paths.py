@@ -1,4 +1,4 @@
-"""How the slice sees the image: through a code t, if there is a narrow one.
+"""A through a code t of the image, if there is a narrow one.
 
 A_i = (d/dt grad_theta l) dt/dx, so that only as many columns as the code is
 wide need be formed, and M is the same with any L of L L^T = (dt/dx)(dt/dx)^T
@@ -7,11 +7,14 @@ in place of dt/dx.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob.gradients import mixed
 from tf_privrob.gradients import singularity
 
 _ZERO = tf.UnconnectedGradients.ZERO
@@ -65,3 +68,95 @@ def code_and_frame(path: Path, images):
   # (dt/dx)^T = Q R, so L = R^T; no condition number is squared.
   triangle = tf.linalg.qr(tf.transpose(jacobian, [1, 2, 0])).r
   return code, tf.linalg.matrix_transpose(triangle)
+
+
+def columns(
+  path: Path,
+  slices: Sequence[Sequence[tf.Variable]],
+  factored: Collection,
+  images: tf.Tensor,
+  first: tf.Tensor,
+  step: int,
+) -> list[tf.Tensor]:
+  """d/dt grad_theta l along `step` directions of t, [step, rows, w_s].
+
+  Forward mode: h(u) = d/dt <u, grad_theta l> is linear in u, and its own
+  gradient by u is the Jacobian times a direction.
+  """
+  code, frame = code_and_frame(path, images)
+  count, width = images.shape[0], path.width
+  dual = [tf.zeros([count, _size(part)], tf.float64) for part in slices]
+  with tf.GradientTape(watch_accessed_variables=False) as outer:
+    outer.watch(dual)
+    with tf.GradientTape(watch_accessed_variables=False) as inner:
+      inner.watch(code)
+      gradients = mixed.gradients(path.suffix, code, images, factored)
+      found = [
+        tf.concat([gradients[variable.ref()] for variable in part], axis=1)
+        for part in slices
+      ]
+      product = tf.add_n(
+        [tf.reduce_sum(u * gradient) for u, gradient in zip(dual, found)]
+      )
+    by_code = inner.gradient(product, code, unconnected_gradients=_ZERO)
+
+  def along(index):
+    unit = tf.one_hot(index, width, dtype=tf.float64)
+    if frame is None:
+      direction = tf.broadcast_to(unit, [count, width])
+    else:
+      direction = tf.linalg.matvec(frame, unit)
+    return outer.gradient(
+      by_code,
+      dual,
+      output_gradients=tf.reshape(direction, code.shape),
+      unconnected_gradients=_ZERO,
+    )
+
+  return tf.vectorized_map(along, first + tf.range(step))
+
+
+def rows(
+  path: Path,
+  variables: Sequence[tf.Variable],
+  factored: Collection,
+  images: tf.Tensor,
+  step: int,
+) -> tf.Tensor:
+  """d/dt grad_theta l of one slice, [w, rows, directions].
+
+  Reverse mode, `step` parameters at a time. Examples do not mix, so the
+  derivative of grad_theta sum_j l_j by t_i is that of l_i alone.
+  """
+  code, frame = code_and_frame(path, images)
+  size, width = _size(variables), path.width
+
+  def some(part):
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+      tape.watch(code)
+      gradients = mixed.gradients(path.suffix, code, images, factored)
+      parts = [tf.reduce_sum(gradients[v.ref()], axis=0) for v in variables]
+      total = tf.concat(parts, axis=0)
+
+    def of(index):
+      unit = tf.one_hot(index, size, dtype=tf.float64)
+      return tape.gradient(
+        total, code, output_gradients=unit, unconnected_gradients=_ZERO
+      )
+
+    return tf.vectorized_map(of, part * step + tf.range(step))
+
+  factor = tf.map_fn(
+    some,
+    tf.range(-(-size // step)),
+    fn_output_signature=tf.float64,
+    parallel_iterations=1,
+  )
+  factor = tf.reshape(factor, [-1, images.shape[0], width])[:size]
+  if frame is not None:
+    factor = tf.einsum("wbt,btc->wbc", factor, frame)
+  return factor
+
+
+def _size(variables: Sequence[tf.Variable]) -> int:
+  return sum(int(np.prod(variable.shape)) for variable in variables)

@@ -27,8 +27,6 @@ from tf_privrob.gradients import singularity
 from tf_privrob.gradients import slices as slicing
 from tf_privrob.gradients import windows
 
-_ZERO = tf.UnconnectedGradients.ZERO
-
 
 def taylor_remainder(
   denoiser: tf.keras.Model, x: tf.Tensor, z: tf.Tensor
@@ -92,7 +90,9 @@ class PerturbationTransformation:
   Where the slice sees the image through a code t narrower than the image,
   A_i = (d/dt grad_theta l) dt/dx and only as many columns as the code is wide
   are formed. They come one direction of t after the other (forward mode), or
-  one parameter after the other (reverse mode), whichever is fewer.
+  one parameter after the other (reverse mode), whichever is fewer. Where the
+  network is local (`locality`) and a pixel's windows are smaller than that
+  number, all columns come from windows (`windows`).
 
   Args:
     denoiser: a functional model (or a sequential one with an Input) from one
@@ -104,7 +104,7 @@ class PerturbationTransformation:
       proven singular where w > rank_bound * max_examples.
     max_elements: intermediate results are kept near so many numbers, but at
       least one direction of one example is taken at a time (in reverse mode
-      all of A_is of one example).
+      and with windows all of A_is of one example).
 
   Attributes:
     sizes: parameters of each slice.
@@ -302,13 +302,12 @@ class PerturbationTransformation:
     used = tf.reduce_any(coefficients != 0, axis=1)
     order = tf.argsort(tf.cast(used, tf.int32), direction="DESCENDING")
     rows, parts, step = self._chunks(group, x.shape[0])
-    form = getattr(self, f"_by_{group.how}")
 
     def body(index, matrices):
       picked = order[index // parts * rows :][:rows]
       images = tf.ensure_shape(tf.gather(x, picked), [rows, *x.shape[1:]])
       scales = tf.unstack(tf.gather(coefficients, picked), axis=1)
-      found = form(group, images, index % parts * step, step)
+      found = self._form(group, images, index % parts * step, step)
       return index + 1, [
         matrix + _gram_of(factor, scale, group.how)
         for matrix, factor, scale in zip(matrices, found, scales)
@@ -332,8 +331,9 @@ class PerturbationTransformation:
     """
     width = sum(self.sizes[index] for index in group.slices)
     if group.how == "windows":
+      variables = [v for index in group.slices for v in self._slices[index]]
       rows, strip = windows.chunks(
-        self._network, self._variables(group), batch, self._max_elements
+        self._network, variables, batch, self._max_elements
       )
       return rows, 1, strip
     passes = group.path.width if group.how == "columns" else width
@@ -347,93 +347,18 @@ class PerturbationTransformation:
     step = -(-passes // parts)
     return rows, parts if group.how == "columns" else 1, step
 
-  def _variables(self, group: _Group) -> list[tf.Variable]:
-    return [v for index in group.slices for v in self._slices[index]]
-
-  def _by_windows(self, group, images, first, step) -> list[tf.Tensor]:
-    """All columns of A of a local network, [parts, rows, columns, w_s]."""
-    del first  # all of them
-    found = windows.columns(self._network, self._variables(group), images, step)
-    return tf.split(found, [self.sizes[i] for i in group.slices], axis=-1)
-
-  def _by_columns(self, group, images, first, step) -> list[tf.Tensor]:
-    """d/dt grad_theta l along `step` directions of t, [step, rows, w_s].
-
-    Forward mode: h(u) = d/dt <u, grad_theta l> is linear in u, and its own
-    gradient by u is the Jacobian times a direction.
-    """
-    code, frame = paths.code_and_frame(group.path, images)
-    rows, width = images.shape[0], group.path.width
-    dual = [tf.zeros([rows, self.sizes[i]], tf.float64) for i in group.slices]
-    with tf.GradientTape(watch_accessed_variables=False) as outer:
-      outer.watch(dual)
-      with tf.GradientTape(watch_accessed_variables=False) as inner:
-        inner.watch(code)
-        found = self._gradients(group, code, images)
-        product = tf.add_n(
-          [tf.reduce_sum(u * gradient) for u, gradient in zip(dual, found)]
-        )
-      by_code = inner.gradient(product, code, unconnected_gradients=_ZERO)
-
-    def along(index):
-      unit = tf.one_hot(index, width, dtype=tf.float64)
-      if frame is None:
-        direction = tf.broadcast_to(unit, [rows, width])
-      else:
-        direction = tf.linalg.matvec(frame, unit)
-      return outer.gradient(
-        by_code,
-        dual,
-        output_gradients=tf.reshape(direction, code.shape),
-        unconnected_gradients=_ZERO,
+  def _form(self, group: _Group, images, first, step) -> list[tf.Tensor]:
+    """F_i of each slice: some columns, or all columns, or all rows."""
+    slices = [self._slices[index] for index in group.slices]
+    if group.how == "windows":
+      variables = [variable for part in slices for variable in part]
+      found = windows.columns(self._network, variables, images, step)
+      return tf.split(found, [self.sizes[i] for i in group.slices], axis=-1)
+    if group.how == "columns":
+      return paths.columns(
+        group.path, slices, self._factored, images, first, step
       )
-
-    return tf.vectorized_map(along, first + tf.range(step))
-
-  def _by_rows(self, group, images, first, step) -> list[tf.Tensor]:
-    """d/dt grad_theta l of the group's one slice, [w_s, rows, directions].
-
-    Reverse mode, `step` parameters at a time. Examples do not mix, so the
-    derivative of grad_theta sum_j l_j by t_i is that of l_i alone.
-    """
-    del first  # all of them
-    code, frame = paths.code_and_frame(group.path, images)
-    size, width = self.sizes[group.slices[0]], group.path.width
-
-    def some(part):
-      with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(code)
-        total = tf.reduce_sum(self._gradients(group, code, images)[0], axis=0)
-
-      def of(index):
-        unit = tf.one_hot(index, size, dtype=tf.float64)
-        return tape.gradient(
-          total, code, output_gradients=unit, unconnected_gradients=_ZERO
-        )
-
-      return tf.vectorized_map(of, part * step + tf.range(step))
-
-    factor = tf.map_fn(
-      some,
-      tf.range(-(-size // step)),
-      fn_output_signature=tf.float64,
-      parallel_iterations=1,
-    )
-    factor = tf.reshape(factor, [-1, images.shape[0], width])[:size]
-    if frame is not None:
-      factor = tf.einsum("wbt,btc->wbc", factor, frame)
-    return [factor]
-
-  def _gradients(self, group, code, images) -> list[tf.Tensor]:
-    """grad_theta l_i of each slice, [B, w_s], or its sum [1, w_s]."""
-    found = mixed.gradients(group.path.suffix, code, images, self._factored)
-    result = []
-    for index in group.slices:
-      parts = [found[variable.ref()] for variable in self._slices[index]]
-      if group.how == "rows":
-        parts = [tf.reduce_sum(part, 0, keepdims=True) for part in parts]
-      result.append(tf.concat(parts, axis=1))
-    return result
+    return [paths.rows(group.path, slices[0], self._factored, images, step)]
 
 
 def _gram_of(factor, scales: tf.Tensor, how: str) -> tf.Tensor:

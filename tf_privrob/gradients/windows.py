@@ -18,13 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob.gradients import grids
 from tf_privrob.gradients import locality
-from tf_privrob.gradients import patches
-
-# A convolution of windows as one matrix costs (window / kernel) times as many
-# products, which are about 10 times as fast.
-_MATRIX_ADVANTAGE = 10
-_MATRIX_LIMIT = 2**20
+from tf_privrob.gradients import spreading
 
 
 def columns(
@@ -67,7 +63,8 @@ def chunks(
 
 def _divisor(number: int, most: int) -> int:
   """The largest divisor up to `most`, at least 1."""
-  return max(n for n in range(1, max(1, most) + 1) if number % n == 0)
+  most = max(1, min(number, most))
+  return max(n for n in range(1, most + 1) if number % n == 0)
 
 
 def _elements(network: locality.Network, variables, size: int) -> int:
@@ -98,7 +95,8 @@ class _Columns:
       and any(v.ref() in inside for v in step.layer.weights)
       for step in steps
     ]
-    # Whether a step's gradient, or its change, is of any use in the 2nd pass.
+    # In the second pass a gradient is of use with parameters at or before it,
+    # a change where it meets parameters, or an f'' with parameters before it.
     self._after = [False] * len(steps)
     self._before = list(self._trained)
     for index, step in enumerate(steps):
@@ -110,14 +108,11 @@ class _Columns:
         self._after[source] |= self._after[index] or self._trained[index]
         bent = step.kind == "elementwise" and self._before[source]
         self._after[source] |= bent
-    self._bare = [  # read by something that does not vanish outside the image
+    self._bare = [  # no f' outside the image makes all of its gradient zero
       any(index in s.sources and s.kind != "elementwise" for s in steps)
       for index in range(len(steps))
     ]
-    self._margin = locality.union(
-      *network.forward, *network.back, *network.second
-    )
-    self._maps()
+    self._grids = grids.Grids(network, images, self._trained, strip)
     self._operators = {}
     for index, step in enumerate(steps):
       if step.kind == "convolution":
@@ -164,66 +159,6 @@ class _Columns:
 
     return over_strips(strip, size)[0]
 
-  def _maps(self) -> None:
-    """What is the same for all pixels, on the grid, with a margin of zeros."""
-    steps = self._network.steps
-    values = []
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-      tape.watch(self._images)
-      for step in steps:
-        sources = [values[source] for source in step.sources]
-        values.append(_value(step, sources) if sources else self._images)
-      errors = values[-1] - tf.stop_gradient(self._images)
-      loss = tf.reduce_sum(errors**2)
-    gradients = tape.gradient(loss, values)
-    self._slopes, self._bends = {}, {}
-    self._patches, self._spreads = {}, {}
-    ones = tf.ones([1, *self._network.shape[:2], 1], tf.float64)
-    self._mask = self._framed(ones)
-    for index, step in enumerate(steps):
-      if step.kind == "elementwise":
-        slope, bend = _derivatives(step.function, values[step.sources[0]])
-        self._slopes[index] = self._framed(slope)
-        if bend is not None:
-          self._bends[index] = self._framed(bend * gradients[index])
-      if self._trained[index]:
-        layer = step.layer
-        rows = patches.extract(
-          values[step.sources[0]],
-          layer.kernel_size,
-          (1, 1),
-          "same",
-          layer.dilation_rate,
-        )
-        self._patches[index] = self._framed(self._on_grid(rows))
-        spread = self._on_grid(_spread(layer, gradients[index]))
-        self._spreads[index] = self._framed(spread)
-
-  def _on_grid(self, rows: tf.Tensor) -> tf.Tensor:
-    batch, (height, width, _) = self._images.shape[0], self._network.shape
-    return tf.reshape(rows, [batch, height, width, rows.shape[-1]])
-
-  def _framed(self, grid: tf.Tensor) -> tf.Tensor:
-    return tf.pad(grid, [(0, 0), *self._margin, (0, 0)])
-
-  def _at(self, grid: tf.Tensor, reach: locality.Reach, row) -> tf.Tensor:
-    """The windows of a map around the strip's pixels."""
-    (up, down), (left, right) = reach
-    width = self._network.shape[1]
-    full, channels = grid.shape[2], grid.shape[3]
-    count = self._strip + up + down
-    start = row + self._margin[0][0] - up
-    grid = tf.reshape(
-      grid[:, start : start + count], [grid.shape[0], count * full, channels]
-    )
-    y = np.arange(self._strip)[:, None] + np.arange(up + down + 1)
-    x = np.arange(width)[:, None] + np.arange(left + right + 1)
-    x = x + self._margin[1][0] - left
-    flat = y[:, None, :, None] * full + x[None, :, None, :]
-    found = tf.gather(grid, flat.reshape(-1).astype(np.int32), axis=1)
-    shape = [self._strip * width, 1, *locality.sizes(reach), channels]
-    return tf.reshape(found, [grid.shape[0], *shape])
-
   def _prepare(self, index: int, step: locality.Step) -> None:
     """The convolution of windows, and its adjoint in both passes."""
     layer, network = step.layer, self._network
@@ -235,7 +170,7 @@ class _Columns:
     }
     for name, (kernel, reach) in cases.items():
       if reach is not None:
-        self._operators[name, index] = _operator(
+        self._operators[name, index] = spreading.operator(
           kernel, layer.dilation_rate, locality.sizes(reach)
         )
 
@@ -259,17 +194,28 @@ class _Columns:
       if step.kind == "convolution":
         source = step.sources[0]
         if steps[source].kind in ("convolution", "sum"):
-          value = self._inside(value, reach, row)
+          value = self._grids.inside(value, reach, row)
         value = self._operators["forward", index](value)
       elif step.kind == "elementwise":
-        value = value * self._at(self._slopes[index], reach, row)
+        value = value * self._grids.at(self._grids.slopes[index], reach, row)
       else:
         value = sum(_grown(*part, reaches[index]) for part in parts)
       tangents[index] = value
     return self._joined(self._backward("second", row, {}, tangents)[0])
 
   def _backward(self, name: str, row, deltas: dict, tangents: dict):
-    """Gradients (or, with tangents, their changes) and those of parameters."""
+    """From the output to the input, for the pixels of a strip.
+
+    Args:
+      name: "back" or "second", whose reaches hold.
+      row: the strip's first.
+      deltas: windows of the gradient by the output, by step.
+      tangents: of each step's change; with them f'' and a are changing, too.
+
+    Returns:
+      Lists of terms [B, P, D, size] by reference of the parameters, and the
+      windows by step.
+    """
     network = self._network
     reaches, forward = getattr(network, name), network.forward
     found = collections.defaultdict(list)
@@ -280,15 +226,12 @@ class _Columns:
       deltas[source] = value if previous is None else previous + value
 
     for index in reversed(range(len(network.steps))):
-      step, delta, reach = (
-        network.steps[index],
-        deltas.get(index),
-        reaches[index],
-      )
+      step, reach = network.steps[index], reaches[index]
+      delta = deltas.get(index)
       if step.kind == "convolution":
         source = step.sources[0]
         if delta is not None and self._bare[index]:
-          delta = self._inside(delta, reach, row)
+          delta = self._grids.inside(delta, reach, row)
         if self._trained[index]:
           change = tangents.get(source)
           parts = self._products(index, row, delta, reach, change)
@@ -297,17 +240,16 @@ class _Columns:
       for source in step.sources:
         if name == "second" and not self._before[source]:
           continue
-        if step.kind == "elementwise" and index in self._bends:
-          if source in tangents:
-            bend = self._at(self._bends[index], forward[source], row)
-            add(source, bend * tangents[source], forward[source])
+        if index in self._grids.bends and source in tangents:
+          bend = self._grids.at(self._grids.bends[index], forward[source], row)
+          add(source, bend * tangents[source], forward[source])
         if delta is None:
           continue
         if step.kind == "convolution":
           value = self._operators[name, index](delta)
           add(source, value, locality.against(step.layer, reach))
         elif step.kind == "elementwise":
-          value = delta * self._at(self._slopes[index], reach, row)
+          value = delta * self._grids.at(self._grids.slopes[index], reach, row)
           add(source, value, reach)
         else:
           add(source, delta, reach)
@@ -321,14 +263,14 @@ class _Columns:
     few = self._network.steps[source].channels
     found = []
     if delta is not None:
-      rows = _positions(self._at(self._patches[index], reach, row))
+      rows = _positions(self._grids.at(self._grids.patches[index], reach, row))
       kernel = tf.matmul(rows, _positions(delta), transpose_a=True)
       found.append((layer.kernel, _flat(kernel)))
       if layer.bias is not None:
         found.append((layer.bias, tf.reduce_sum(delta, [3, 4])))
     if change is not None:
       near = self._network.forward[source]
-      spread = _positions(self._at(self._spreads[index], near, row))
+      spread = _positions(self._grids.at(self._grids.spreads[index], near, row))
       kernel = tf.matmul(_positions(change), spread, transpose_a=True)
       kernel = tf.reshape(kernel, [*kernel.shape[:3], few, taps, many])
       kernel = tf.transpose(kernel, [0, 1, 2, 4, 3, 5])
@@ -339,12 +281,6 @@ class _Columns:
     channels = self._network.shape[2]
     unit = tf.eye(channels, dtype=tf.float64)
     return tf.reshape(unit, [1, 1, channels, 1, 1, channels])
-
-  def _inside(self, windows, reach, row) -> tf.Tensor:
-    """Zero outside the image."""
-    if reach == locality.POINT:
-      return windows
-    return windows * self._at(self._mask, reach, row)
 
   def _all_pixels(self, windows: tf.Tensor) -> tf.Tensor:
     batch, pixels = self._images.shape[0], self._strip * self._network.shape[1]
@@ -385,112 +321,6 @@ class _Columns:
     past = band * width * channels * high * wide * channels
     index = np.where(near, flat, past).astype(np.int32)
     return index.reshape(band * width * channels, -1)
-
-
-def _value(step: locality.Step, sources: list) -> tf.Tensor:
-  if step.kind == "sum":
-    return tf.add_n(sources)
-  if step.kind == "elementwise":
-    return step.function(sources[0])
-  layer = step.layer
-  kernel = _stuffed(layer.kernel, layer.dilation_rate)
-  outputs = tf.nn.conv2d(sources[0], kernel, 1, "SAME")
-  return outputs if layer.bias is None else outputs + layer.bias
-
-
-def _derivatives(function, inputs: tf.Tensor):
-  """The derivatives f' and f'' by each element; f'' is None where it is 0."""
-  with tf.GradientTape(watch_accessed_variables=False) as outer:
-    outer.watch(inputs)
-    with tf.GradientTape(watch_accessed_variables=False) as inner:
-      inner.watch(inputs)
-      outputs = function(inputs)
-    slope = inner.gradient(outputs, inputs)
-  return slope, outer.gradient(slope, inputs)
-
-
-def _spread(layer, deltas: tf.Tensor) -> tf.Tensor:
-  """d_{q + b - d o} for every tap o, [B, positions q, taps * channels]."""
-  around = [(after, before) for before, after in locality.pads(layer)]
-  deltas = tf.pad(deltas, [(0, 0), *around, (0, 0)])
-  rows = patches.extract(
-    deltas, layer.kernel_size, (1, 1), "valid", layer.dilation_rate
-  )
-  taps, many = int(np.prod(layer.kernel_size)), deltas.shape[-1]
-  rows = tf.reverse(tf.reshape(rows, [*rows.shape[:2], taps, many]), [2])
-  return tf.reshape(rows, [*rows.shape[:2], taps * many])
-
-
-def _stuffed(kernel: tf.Tensor, rates: tuple[int, int]) -> tf.Tensor:
-  """The kernel with zeros between its taps: dilation 1 gives the same."""
-  for axis, rate in enumerate(rates):
-    if rate > 1:
-      shape = kernel.shape.as_list()
-      kernel = tf.expand_dims(kernel, axis + 1)
-      zeros = [(0, 0)] * kernel.shape.rank
-      zeros[axis + 1] = (0, rate - 1)
-      shape[axis] *= rate
-      kernel = tf.reshape(tf.pad(kernel, zeros), shape)
-      span = shape[axis] - rate + 1
-      kernel = tf.gather(kernel, range(span), axis=axis)
-  return kernel
-
-
-def _operator(kernel: tf.Tensor, rates, window: tuple[int, int]):
-  """The convolution of windows that also keeps what leaves them.
-
-  out_i = sum_o in_{i + d o - d (k - 1)} K_o, each axis d (k - 1) longer.
-  """
-  shape = kernel.shape.as_list()
-  spread = [(size - 1) * rate for size, rate in zip(shape, rates)]
-  outer = [size + more for size, more in zip(window, spread)]
-  area = int(np.prod(window))
-  entries = area * int(np.prod(outer)) * shape[2] * shape[3]
-  fast = area <= _MATRIX_ADVANTAGE * shape[0] * shape[1]
-  if spread == [0, 0]:
-    matrix = tf.reshape(kernel, shape[2:])
-  elif fast and entries <= _MATRIX_LIMIT:
-    matrix = _as_matrix(kernel, rates, window, outer)
-  else:
-    matrix = None
-  stuffed = None if matrix is not None else _stuffed(kernel, rates)
-
-  def apply(windows):
-    leading = windows.shape[:3]
-    if matrix is None:
-      flat = tf.reshape(windows, [-1, *window, shape[2]])
-      around = [(more, more) for more in spread]
-      flat = tf.pad(flat, [(0, 0), *around, (0, 0)])
-      flat = tf.nn.conv2d(flat, stuffed, 1, "VALID")
-    else:
-      flat = tf.reshape(windows, [-1, matrix.shape[0]]) @ matrix
-    return tf.reshape(flat, [*leading, *outer, shape[3]])
-
-  return apply
-
-
-def _as_matrix(kernel, rates, window, outer) -> tf.Tensor:
-  """[window * channels, larger window * channels], in the kernel's numbers."""
-  shape = kernel.shape.as_list()
-  taps = []
-  for axis in (0, 1):
-    ahead = np.arange(outer[axis]) - np.arange(window[axis])[:, None]
-    tap, rest = divmod(ahead, rates[axis])
-    tap = shape[axis] - 1 - tap
-    taps.append(
-      np.where((rest == 0) & (0 <= tap) & (tap < shape[axis]), tap, -1)
-    )
-  rows, columns_ = taps[0][:, None, :, None], taps[1][None, :, None, :]
-  count = shape[0] * shape[1]
-  index = np.where(
-    (rows >= 0) & (columns_ >= 0), rows * shape[1] + columns_, count
-  )
-  index = index.reshape(int(np.prod(window)), -1).astype(np.int32)
-  flat = tf.pad(tf.reshape(kernel, [count, -1]), [(0, 1), (0, 0)])
-  found = tf.gather(flat, index)  # [window, larger, channels * channels]
-  found = tf.reshape(found, [*index.shape, *shape[2:]])
-  found = tf.transpose(found, [0, 2, 1, 3])
-  return tf.reshape(found, [index.shape[0] * shape[2], -1])
 
 
 def _positions(windows: tf.Tensor) -> tf.Tensor:
