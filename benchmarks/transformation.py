@@ -9,7 +9,8 @@ takes `tape.jacobian` example by example (compiled, float64), joins all of F,
   autoencoder: a dense layer behind a code of 24 numbers, of which ours makes
     use: it forms 24 columns an example.
   residual: the first of two convolutions with a skip, no code: ours has to
-    form all 784 columns, as the naive way does.
+    form all 784 columns, as the naive way does, but each from windows around
+    its pixel.
 
 Layers outside the slice are frozen. Every candidate runs in a process of its
 own, in turn, and both are traced before the clock starts. Added memory is the

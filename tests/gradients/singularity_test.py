@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob import gradients
-from tf_privrob.gradients import mixed
+from tf_privrob.gradients import double
 
 _layers = tf.keras.layers
 
@@ -33,7 +33,7 @@ def _filled(model, seed=50):
 
 def _slope_along(model, proof, count=6):
   """max_i |<u, grad l(x_i)>| / (|u| |grad l(x_i)|) over random images."""
-  twin = mixed.in_double_precision(model)
+  twin = double.in_double_precision(model)
   twin.set_weights(model.get_weights())
   twin_of = {a.ref(): b for a, b in zip(model.weights, twin.weights)}
   direction = {

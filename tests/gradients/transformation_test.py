@@ -4,117 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.gradients import loops
 from tf_privrob import gradients
 
 _layers = tf.keras.layers
-
-
-def _random(shape, seed=0, low=0.0, high=1.0):
-  return np.random.default_rng(seed).uniform(low, high, shape)
-
-
-def _chain(shape, *layers, skip=False):
-  inputs = _layers.Input(shape)
-  outputs = inputs
-  for layer in layers:
-    outputs = layer(outputs)
-  if skip:
-    outputs = _layers.Add()([outputs, inputs])
-  return _filled(tf.keras.Model(inputs, outputs))
-
-
-def _filled(model, seed=100, scale=1.0):
-  for index, variable in enumerate(model.weights):
-    fan_in = np.prod(variable.shape[:-1]) if variable.shape.rank > 1 else 4
-    bound = scale * np.sqrt(3 / fan_in)
-    variable.assign(_random(variable.shape, seed + index, -bound, bound) + 0.01)
-  return model
-
-
-def _double(model):
-  """The same network in float64, made without any code of the library."""
-  copy = type(model).from_config(_with_float64(model.get_config()))
-  copy.set_weights(model.get_weights())
-  return copy
-
-
-def _with_float64(config):
-  if isinstance(config, dict):
-    return {key: _with_float64(value) for key, value in config.items()}
-  if isinstance(config, (list, tuple)):
-    return type(config)(_with_float64(value) for value in config)
-  return "float64" if config == "float32" else config
-
-
-def _naive(model, x, fixed=True):
-  """A_i = d/dtheta grad_x l(x_i) for each example, [B, w, v]."""
-  model = _double(model)
-
-  @tf.function
-  def one(image):
-    with tf.GradientTape(persistent=True) as outer:
-      with tf.GradientTape() as inner:
-        inner.watch(image)
-        target = tf.stop_gradient(image) if fixed else image
-        loss = tf.reduce_sum((model(image) - target) ** 2)
-      slope = tf.reshape(inner.gradient(loss, image), [-1])
-    return outer.jacobian(
-      slope,
-      model.trainable_variables,
-      experimental_use_pfor=False,
-      unconnected_gradients=tf.UnconnectedGradients.ZERO,
-    )
-
-  found = []
-  for row in np.asarray(x, "float64"):
-    parts = one(tf.constant(row[None]))
-    flat = [np.reshape(part, [row.size, -1]) for part in parts]
-    found.append(np.concatenate(flat, 1).T)
-  return np.stack(found)
-
-
-def _by_differences(model, x):
-  """The same from first derivatives, by quotients of order 4."""
-  model = _double(model)
-
-  @tf.function
-  def gradient(image, target):
-    with tf.GradientTape() as tape:
-      loss = tf.reduce_sum((model(image) - target) ** 2)
-    parts = tape.gradient(loss, model.trainable_variables)
-    return tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
-
-  found, step = [], 3e-4
-  for row in np.asarray(x, "float64"):
-    columns = []
-    for unit in step * np.eye(row.size).reshape(-1, *row.shape):
-      at = {
-        k: gradient((row + k * unit)[None], row[None]) for k in (-2, -1, 1, 2)
-      }
-      columns.append((8 * (at[1] - at[-1]) - at[2] + at[-2]) / (12 * step))
-    found.append(np.stack(columns, axis=1))
-  return np.stack(found)
-
-
-def _expected(model, naive, slices, coefficients):
-  """sum_i c_i^2 A_i A_i^T of each slice."""
-  rows, start = {}, 0
-  for variable in model.trainable_variables:
-    size = int(np.prod(variable.shape))
-    rows[variable.ref()], start = np.arange(start, start + size), start + size
-  matrices = []
-  for column, part in zip(np.transpose(coefficients), slices):
-    picked = naive[:, np.concatenate([rows[v.ref()] for v in part])]
-    factor = np.concatenate(list(picked * column[:, None, None]), axis=1)
-    matrices.append(factor @ factor.T)
-  return matrices
-
-
-def _assert_same(found, expected, rtol=1e-12):
-  for matrix, reference in zip(found, expected):
-    assert matrix.dtype == tf.float64
-    scale = np.abs(reference).max()
-    np.testing.assert_allclose(matrix, reference, rtol=0, atol=rtol * scale)
 
 
 # By hand.
@@ -122,9 +15,9 @@ def _assert_same(found, expected, rtol=1e-12):
 
 def test_linear_denoiser_in_closed_form():
   """g(z) = z K + b: dK_jk: 2 (d_jq r_k + K_qk z_j), db_k: 2 K_qk."""
-  model = _chain((3,), _layers.Dense(3))
+  model = loops.chain((3,), _layers.Dense(3))
   kernel, bias = (w.astype("float64") for w in model.get_weights())
-  x = _random((2, 3)).astype("float32").astype("float64")
+  x = loops.random((2, 3)).astype("float32").astype("float64")
   expected = []
   for row in x:
     rest = row @ kernel + bias - row
@@ -136,13 +29,13 @@ def test_linear_denoiser_in_closed_form():
   transformation = gradients.PerturbationTransformation(model, [model.weights])
   found = transformation.gram(x, [[2.0], [0.5]])
   by_hand = 4 * expected[0] @ expected[0].T + expected[1] @ expected[1].T / 4
-  _assert_same(found, [by_hand])
+  loops.assert_same(found, [by_hand])
 
 
 def test_remainder_of_a_linear_denoiser_is_a_square():
   """L is quadratic in z, so o = |b K|^2 >= 0 exactly."""
-  model = _double(_chain((5,), _layers.Dense(5)))
-  x, noise = _random((7, 5)), _random((7, 5), 1, -1.0)
+  model = loops.double(loops.chain((5,), _layers.Dense(5)))
+  x, noise = loops.random((7, 5)), loops.random((7, 5), 1, -1.0)
   found = gradients.taylor_remainder(model, x, x + noise)
   expected = ((noise @ model.get_weights()[0]) ** 2).sum(1)
   np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -153,8 +46,8 @@ def test_remainder_of_a_linear_denoiser_is_a_square():
 
 def test_remainder_keeps_the_target_fixed():
   """A target that moved with x would add 2 b^T (g(x) - x)."""
-  model = _double(_chain((5,), _layers.Dense(5, "tanh")))
-  x, noise = _random((7, 5)), _random((7, 5), 1, -1.0)
+  model = loops.double(loops.chain((5,), _layers.Dense(5, "tanh")))
+  x, noise = loops.random((7, 5)), loops.random((7, 5), 1, -1.0)
   image = tf.constant(x)
   with tf.GradientTape() as tape:
     tape.watch(image)
@@ -170,72 +63,72 @@ def test_remainder_keeps_the_target_fixed():
 
 def test_the_transformation_keeps_the_target_fixed():
   """A target that moved with x would add -2 dg/dtheta to every A."""
-  model = _chain((4,), _layers.Dense(3, "tanh"), _layers.Dense(4))
-  x = _random((1, 4))
-  fixed, moving = _naive(model, x), _naive(model, x, fixed=False)
-  copy = _double(model)
+  model = loops.chain((4,), _layers.Dense(3, "tanh"), _layers.Dense(4))
+  x = loops.random((1, 4))
+  fixed, moving = loops.naive(model, x), loops.naive(model, x, fixed=False)
+  copy = loops.double(model)
   with tf.GradientTape() as tape:
     output = copy(tf.constant(x))[0]
   jacobian = tape.jacobian(output, copy.trainable_variables)
   jacobian = np.concatenate([np.reshape(j, [4, -1]) for j in jacobian], 1)
   np.testing.assert_allclose(moving[0], fixed[0] - 2 * jacobian.T, atol=1e-12)
   transformation = gradients.PerturbationTransformation(model, [model.weights])
-  _assert_same(transformation.gram(x, [[1.0]]), [fixed[0] @ fixed[0].T])
+  loops.assert_same(transformation.gram(x, [[1.0]]), [fixed[0] @ fixed[0].T])
 
 
 # Parity with the loop.
 
 
 def _nested():
-  inner = _chain((6,), _layers.Dense(5, "tanh"), _layers.Dense(4, "tanh"))
-  return _chain((6,), inner, _layers.Dense(6))
+  inner = loops.chain((6,), _layers.Dense(5, "tanh"), _layers.Dense(4, "tanh"))
+  return loops.chain((6,), inner, _layers.Dense(6))
 
 
 def _shared():
   inputs = _layers.Input((6,))
   layer = _layers.Dense(6, "tanh")
   outputs = _layers.Dense(6)(layer(layer(inputs)))
-  return _filled(tf.keras.Model(inputs, outputs))
+  return loops.filled(tf.keras.Model(inputs, outputs))
 
 
 _MODELS = {
-  "dense": lambda: _chain(
+  "dense": lambda: loops.chain(
     (6,), _layers.Dense(4, "tanh"), _layers.Dense(5, "tanh"), _layers.Dense(6)
   ),
-  "dense_skip": lambda: _chain(
+  "dense_skip": lambda: loops.chain(
     (6,), _layers.Dense(4, "softplus"), _layers.Dense(6), skip=True
   ),
-  "dense_on_positions": lambda: _chain(
+  "dense_on_positions": lambda: loops.chain(
     (3, 2), _layers.Dense(4, "tanh"), _layers.Dense(2, use_bias=False)
   ),
-  "conv_skip": lambda: _chain(
+  "conv_skip": lambda: loops.chain(
     (3, 4, 2),
     _layers.Conv2D(3, 3, padding="same", activation="tanh"),
     _layers.Conv2D(2, (2, 3), padding="same"),
     skip=True,
   ),
-  "conv_transpose": lambda: _chain(
+  "conv_transpose": lambda: loops.chain(
     (4, 4, 1),
     _layers.Conv2D(3, 3, 2, "same", activation="tanh"),
     _layers.Conv2DTranspose(2, 2, 1, "valid", activation="tanh"),
     _layers.Conv2D(2, 2, 1, "valid", activation="tanh"),
     _layers.Conv2DTranspose(1, 3, 2, "same"),
   ),
-  "layer_norm": lambda: _chain(
+  "layer_norm": lambda: loops.chain(
     (4, 4, 1),
     _layers.Conv2D(3, 3, padding="same"),
     _layers.LayerNormalization(),
     _layers.Activation("tanh"),
     _layers.Conv2D(1, 3, padding="same"),
   ),
-  "group_norm": lambda: _chain(
+  "group_norm": lambda: loops.chain(
     (4, 4, 1),
     _layers.Conv2D(4, 3, padding="same"),
     _layers.GroupNormalization(2),
     _layers.Activation("softplus"),
     _layers.Conv2D(1, 3, padding="same"),
   ),
-  "relu_dropout_pool": lambda: _chain(
+  "relu_dropout_pool": lambda: loops.chain(
     (4, 4, 1),
     _layers.Conv2D(3, 3, padding="same", activation="relu"),
     _layers.Dropout(0.5),
@@ -243,10 +136,10 @@ _MODELS = {
     _layers.DepthwiseConv2D(2, padding="same", activation="tanh"),
     _layers.Conv2DTranspose(1, 2),
   ),
-  "few": lambda: _chain(
+  "few": lambda: loops.chain(
     (4, 4, 1), _layers.Conv2D(1, 3, padding="same", activation="tanh")
   ),
-  "no_rule": lambda: _chain(
+  "no_rule": lambda: loops.chain(
     (4, 4, 1),
     _layers.SeparableConv2D(3, 3, padding="same", activation="tanh"),
     _layers.PReLU(),
@@ -260,69 +153,75 @@ _MODELS = {
 @pytest.mark.parametrize("name", _MODELS)
 def test_gram_equals_loop(name):
   model = _MODELS[name]()
-  x = _random((4, *model.input_shape[1:])).astype("float32")
+  x = loops.random((4, *model.input_shape[1:])).astype("float32")
   variables = model.trainable_variables
   # Second derivatives of Keras' norms are wrong (tf.nn.moments).
   normed = name.endswith("norm")
-  naive, by_layer = (_by_differences if normed else _naive)(model, x), {}
+  naive, by_layer = (
+    (loops.by_differences if normed else loops.naive)(model, x),
+    {},
+  )
   for variable in variables:
     by_layer.setdefault(variable.name.split("/")[0], []).append(variable)
   for slices in ([variables[::-1]], list(by_layer.values())):
-    coefficients = _random((4, len(slices)), 3)
+    coefficients = loops.random((4, len(slices)), 3)
     coefficients[1] = 0
     coefficients[2, -1] = 0
-    expected = _expected(model, naive, slices, coefficients)
+    expected = loops.expected(model, naive, slices, coefficients)
     transformation = gradients.PerturbationTransformation(model, slices)
     found = transformation.gram(x, coefficients)
-    _assert_same(found, expected, 1e-8 if normed else 1e-12)
+    loops.assert_same(found, expected, 1e-8 if normed else 1e-12)
 
 
 @pytest.mark.parametrize("name", ["conv_skip", "dense"])
 @pytest.mark.parametrize("max_elements", [300])
 def test_chunks_do_not_change_the_result(name, max_elements):
   model = _MODELS[name]()
-  x = _random((6, *model.input_shape[1:]))
+  x = loops.random((6, *model.input_shape[1:]))
   slices = [model.weights[:2], model.weights[2:]]
-  coefficients = _random((6, 2), 3)
+  coefficients = loops.random((6, 2), 3)
   whole = gradients.PerturbationTransformation(model, slices)
   chunks = gradients.PerturbationTransformation(
     model, slices, max_elements=max_elements
   )
-  _assert_same(chunks.gram(x, coefficients), whole.gram(x, coefficients))
+  loops.assert_same(chunks.gram(x, coefficients), whole.gram(x, coefficients))
 
 
-def test_both_modes_and_the_code_are_taken():
+def test_all_ways_and_the_code_are_taken():
   """The parity above covers each of them: the choice is seen here."""
 
   def modes(name, slices):
     model = _MODELS[name]()
     made = gradients.PerturbationTransformation(model, slices(model.weights))
     groups = made._groups(range(len(made.sizes)))
-    return [(g.slices, g.by_columns, g.path.width) for g in groups]
+    return [(g.slices, g.how, g.path.width) for g in groups]
 
   halves = modes("dense", lambda w: [w[:2], w[2:]])
-  assert halves == [((0,), True, 6), ((1,), True, 4)]
-  assert modes("conv_skip", lambda w: [w[:2], w[2:]]) == [((0, 1), True, 24)]
+  assert halves == [((0,), "columns", 6), ((1,), "columns", 4)]
+  local = modes("conv_skip", lambda w: [w[:2], w[2:]])
+  assert local == [((0, 1), "windows", 24)]
   small = modes("layer_norm", lambda w: [w[:2], w[2:]])
-  assert small == [((0, 1), True, 16)]
-  assert modes("few", lambda w: [w]) == [((0,), False, 16)]
-  assert modes("no_rule", lambda w: [w]) == [((0,), False, 16)]
+  assert small == [((0, 1), "columns", 16)]
+  assert modes("few", lambda w: [w]) == [((0,), "windows", 16)]
+  assert modes("no_rule", lambda w: [w]) == [((0,), "rows", 16)]
 
 
 def test_in_graph_equals_eager_and_sees_new_weights():
   model = _MODELS["conv_skip"]()
   slices = [model.weights[:2], model.weights[2:]]
-  x = _random((4, 3, 4, 2))
+  x = loops.random((4, 3, 4, 2))
   coefficients = tf.ones([4, 2])
   transformation = gradients.PerturbationTransformation(model, slices)
   gram = tf.function(transformation.gram)
   smallest = tf.function(transformation.smallest)
   for seed in (5, 6):
-    _filled(model, seed)
+    loops.filled(model, seed)
     eager = transformation.gram(x, coefficients)
-    _assert_same(gram(x, coefficients), eager)
-    naive = _naive(model, x)
-    _assert_same(eager, _expected(model, naive, slices, np.ones([4, 2])))
+    loops.assert_same(gram(x, coefficients), eager)
+    naive = loops.naive(model, x)
+    loops.assert_same(
+      eager, loops.expected(model, naive, slices, np.ones([4, 2]))
+    )
     expected = transformation.smallest(x, coefficients)
     np.testing.assert_allclose(smallest(x, coefficients), expected, rtol=1e-9)
     for matrix, value in zip(eager, expected.numpy()):
@@ -333,12 +232,12 @@ def test_in_graph_equals_eager_and_sees_new_weights():
 
 def test_an_example_left_out_may_be_anything():
   model = _MODELS["dense"]()
-  x = _random((4, 6))
+  x = loops.random((4, 6))
   x[2] = np.nan
   transformation = gradients.PerturbationTransformation(model, [model.weights])
   found = transformation.gram(x, [[1.0], [1.0], [0.0], [1.0]])
   rest = transformation.gram(x[[0, 1, 3]], np.ones([3, 1]))
-  _assert_same(found, rest)
+  loops.assert_same(found, rest)
 
 
 def test_upsampling_can_be_differentiated_twice():
@@ -352,12 +251,12 @@ def test_upsampling_can_be_differentiated_twice():
   last = _layers.Conv2D(1, 3, padding="same")
   model = tf.keras.Model(inputs, last(_layers.UpSampling2D(2)(code(inputs))))
   plain = tf.keras.Model(inputs, last(repeat(code(inputs))))
-  _filled(model)
-  x, ones = _random((3, 4, 4, 1)), np.ones([3, 1])
+  loops.filled(model)
+  x, ones = loops.random((3, 4, 4, 1)), np.ones([3, 1])
   made = gradients.PerturbationTransformation(model, [model.weights])
-  naive = _naive(plain, x)
-  _assert_same(
-    made.gram(x, ones), _expected(plain, naive, [plain.weights], ones)
+  naive = loops.naive(plain, x)
+  loops.assert_same(
+    made.gram(x, ones), loops.expected(plain, naive, [plain.weights], ones)
   )
 
 
@@ -371,12 +270,12 @@ def _autoencoder(activation, seed, norm=False):
     hidden = _layers.LayerNormalization()(hidden)
     hidden = _layers.Activation(activation)(hidden)
   model = tf.keras.Model(inputs, _layers.Dense(36)(hidden))
-  return _filled(model, 10 * seed)
+  return loops.filled(model, 10 * seed)
 
 
 def _spectrum(model, slices, count=24):
   made = gradients.PerturbationTransformation(model, slices)
-  x = _random((count, 36), 7)
+  x = loops.random((count, 36), 7)
   coefficients = np.full([count, len(slices)], 1 / count)
   found = [np.linalg.eigvalsh(m) for m in made.gram(x, coefficients)]
   return found, made.smallest(x, coefficients).numpy()
@@ -417,7 +316,7 @@ def test_relu_has_a_null_vector_across_slices_only(seed):
     None,
   ]
   made = gradients.PerturbationTransformation(model, [model.weights])
-  (matrix,) = made.gram(_random((24, 36), 7), np.ones([24, 1]))
+  (matrix,) = made.gram(loops.random((24, 36), 7), np.ones([24, 1]))
   top = np.linalg.eigvalsh(matrix)[-1]
   w_in, b_in, w_out, _ = model.get_weights()
   for unit in range(6):
@@ -444,7 +343,7 @@ def test_smallest_takes_the_proofs_first(monkeypatch):
   monkeypatch.setattr(
     type(made), "_chunks", lambda *_: pytest.fail("work was done")
   )
-  found = made.smallest(_random((24, 36)), np.ones([24, 1]))
+  found = made.smallest(loops.random((24, 36)), np.ones([24, 1]))
   np.testing.assert_array_equal(found, [0.0])
 
 
@@ -452,7 +351,7 @@ def test_smallest_counts_the_examples_that_are_in():
   model = _autoencoder("tanh", 1)
   slices = [model.weights[:2], model.weights[2:]]
   made = gradients.PerturbationTransformation(model, slices)
-  x, coefficients = _random((24, 36), 7), np.ones([24, 2])
+  x, coefficients = loops.random((24, 36), 7), np.ones([24, 2])
   assert made.smallest(x, coefficients)[0] > 0
   coefficients[6:, 0] = 0  # 6 * 36 = 216 < 222 parameters
   assert made.smallest(x, coefficients)[0] == 0
@@ -505,7 +404,7 @@ def test_a_large_slice_is_refused_unless_it_is_proven_singular():
   made = gradients.PerturbationTransformation(
     model, slices, max_slice_size=230, max_examples=24
   )
-  x, coefficients = _random((24, 36), 7), np.ones([24, 2])
+  x, coefficients = loops.random((24, 36), 7), np.ones([24, 2])
   first, second = made.smallest(x, coefficients)
   assert first > 0
   assert second == 0
@@ -535,16 +434,16 @@ def test_unfit_denoisers_and_arguments():
   model = _autoencoder("tanh", 1)
   made = gradients.PerturbationTransformation(model, [model.weights])
   with pytest.raises(ValueError, match=r"shape \[B, K\] = \[24, 1\]"):
-    made.gram(_random((24, 36)), np.ones([24, 2]))
+    made.gram(loops.random((24, 36)), np.ones([24, 2]))
   with pytest.raises(ValueError, match="max_slice_size=0"):
     gradients.PerturbationTransformation(model, [model.weights], 0)
-  classifier = _chain((6,), _layers.Dense(3))
+  classifier = loops.chain((6,), _layers.Dense(3))
   with pytest.raises(ValueError, match="image of the same shape"):
     gradients.PerturbationTransformation(classifier, [classifier.weights])
-  batch = _chain((6,), _layers.Dense(6), _layers.BatchNormalization())
+  batch = loops.chain((6,), _layers.Dense(6), _layers.BatchNormalization())
   with pytest.raises(ValueError, match="BatchNormalization"):
     gradients.PerturbationTransformation(batch, [batch.trainable_weights])
-  bilinear = _chain(
+  bilinear = loops.chain(
     (4, 4, 1),
     _layers.Conv2D(1, 3, 2, "same"),
     _layers.UpSampling2D(interpolation="bilinear"),
@@ -560,7 +459,7 @@ class _Centred(_layers.Layer):
 
 
 def test_wrong_second_derivatives_are_refused():
-  model = _chain((6,), _layers.Dense(4), _Centred(), _layers.Dense(6))
+  model = loops.chain((6,), _layers.Dense(4), _Centred(), _layers.Dense(6))
   with pytest.raises(ValueError, match=r"second derivatives.*tf\.nn\.moments"):
     gradients.PerturbationTransformation(model, [model.weights])
 

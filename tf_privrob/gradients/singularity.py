@@ -88,7 +88,7 @@ class _Graph:
 
   def __init__(self, model: tf.keras.Model):
     self.input, self.output = model.inputs[0], model.outputs[0]
-    self.nodes = _nodes(model.outputs)
+    self.nodes = nodes(model.outputs)
     self.readers = collections.defaultdict(list)
     self._owners = collections.defaultdict(list)
     for node in self.nodes:
@@ -119,7 +119,7 @@ class _Graph:
     return reached
 
 
-def _nodes(outputs) -> list:
+def nodes(outputs) -> list:
   """Every call that the outputs depend on, producers before consumers."""
   found, seen = [], set()
 

@@ -19,11 +19,13 @@ import tensorflow as tf
 
 from tf_privrob import validate
 from tf_privrob.gradients import clipping
+from tf_privrob.gradients import double
+from tf_privrob.gradients import locality
 from tf_privrob.gradients import mixed
+from tf_privrob.gradients import paths
 from tf_privrob.gradients import singularity
 from tf_privrob.gradients import slices as slicing
-
-_ZERO = tf.UnconnectedGradients.ZERO
+from tf_privrob.gradients import windows
 
 
 def taylor_remainder(
@@ -68,23 +70,13 @@ def smallest_singular_value(matrix: tf.Tensor) -> tf.Tensor:
   return tf.where(values[..., 0] <= floor, tf.zeros_like(floor), values[..., 0])
 
 
-class _Path(NamedTuple):
-  """How the slice sees the image: x -> t -> g(x)."""
-
-  prefix: tf.keras.Model | None
-  """From the image to the code t; None if t is the image."""
-  suffix: tf.keras.Model
-  """From the code to the output."""
-  width: int
-  """Of the code."""
-
-
 class _Group(NamedTuple):
   """Slices that are differentiated together."""
 
   slices: tuple[int, ...]
-  by_columns: bool
-  path: _Path
+  how: str
+  """"windows", "columns" or "rows"."""
+  path: paths.Path
 
 
 class PerturbationTransformation:
@@ -98,7 +90,9 @@ class PerturbationTransformation:
   Where the slice sees the image through a code t narrower than the image,
   A_i = (d/dt grad_theta l) dt/dx and only as many columns as the code is wide
   are formed. They come one direction of t after the other (forward mode), or
-  one parameter after the other (reverse mode), whichever is fewer.
+  one parameter after the other (reverse mode), whichever is fewer. Where the
+  network is local (`locality`) and a pixel's windows are smaller than that
+  number, all columns come from windows (`windows`).
 
   Args:
     denoiser: a functional model (or a sequential one with an Input) from one
@@ -110,7 +104,7 @@ class PerturbationTransformation:
       proven singular where w > rank_bound * max_examples.
     max_elements: intermediate results are kept near so many numbers, but at
       least one direction of one example is taken at a time (in reverse mode
-      all of A_is of one example).
+      and with windows all of A_is of one example).
 
   Attributes:
     sizes: parameters of each slice.
@@ -150,15 +144,18 @@ class PerturbationTransformation:
     self._max_examples = max_examples
     self._max_elements = max_elements
     self._source = denoiser.weights
-    self._twin = mixed.in_double_precision(denoiser)
+    self._twin = double.in_double_precision(denoiser)
     twin_of = {
       ours.ref(): copy for ours, copy in zip(self._source, self._twin.weights)
     }
     self._slices = [[twin_of[v.ref()] for v in part] for part in slices]
     mixed.check_second_derivatives(self._twin)
     self._factored = mixed.factored_variables(self._twin)
-    known: dict[int, _Path] = {}
-    self._paths = [_path(self._twin, part, known) for part in self._slices]
+    self._network = locality.analyse(self._twin)
+    known: dict[int, paths.Path] = {}
+    self._paths = [
+      paths.narrowest(self._twin, part, known) for part in self._slices
+    ]
     self._compiled = tf.function(self._accumulate, autograph=False)
 
   def gram(self, x: tf.Tensor, coefficients: tf.Tensor) -> list[tf.Tensor]:
@@ -282,11 +279,22 @@ class PerturbationTransformation:
       factored = all(
         v.ref() in self._factored for i in members for v in self._slices[i]
       )
-      if factored and path.width <= sum(self.sizes[i] for i in members):
-        groups.append(_Group(tuple(members), True, path))
+      size = sum(self.sizes[i] for i in members)
+      if self._has_small_windows(path, size):
+        groups.append(_Group(tuple(members), "windows", path))
+      elif factored and path.width <= size:
+        groups.append(_Group(tuple(members), "columns", path))
       else:
-        groups += [_Group((i,), False, path) for i in members]
+        groups += [_Group((i,), "rows", path) for i in members]
     return groups
+
+  def _has_small_windows(self, path: paths.Path, size: int) -> bool:
+    """Whether a window costs less than the passes over the image."""
+    return (
+      self._network is not None
+      and path.prefix is None
+      and self._network.window < min(path.width, size)
+    )
 
   def _sum(self, group: _Group, x, coefficients) -> list[tf.Tensor]:
     """sum_i F_i F_i^T over the examples that any slice of the group wants."""
@@ -294,15 +302,14 @@ class PerturbationTransformation:
     used = tf.reduce_any(coefficients != 0, axis=1)
     order = tf.argsort(tf.cast(used, tf.int32), direction="DESCENDING")
     rows, parts, step = self._chunks(group, x.shape[0])
-    form = self._columns if group.by_columns else self._all_rows
 
     def body(index, matrices):
       picked = order[index // parts * rows :][:rows]
       images = tf.ensure_shape(tf.gather(x, picked), [rows, *x.shape[1:]])
       scales = tf.unstack(tf.gather(coefficients, picked), axis=1)
-      found = form(group, images, index % parts * step, step)
+      found = self._form(group, images, index % parts * step, step)
       return index + 1, [
-        matrix + _gram_of(factor, scale, group.by_columns)
+        matrix + _gram_of(factor, scale, group.how)
         for matrix, factor, scale in zip(matrices, found, scales)
       ]
 
@@ -318,9 +325,18 @@ class PerturbationTransformation:
     return matrices
 
   def _chunks(self, group: _Group, batch: int) -> tuple[int, int, int]:
-    """Examples a step, steps an example, directions (or parameters) a pass."""
+    """Examples a step, steps an example, directions (or parameters) a pass.
+
+    With windows, rows of pixels in place of the directions.
+    """
     width = sum(self.sizes[index] for index in group.slices)
-    passes = group.path.width if group.by_columns else width
+    if group.how == "windows":
+      variables = [v for index in group.slices for v in self._slices[index]]
+      rows, strip = windows.chunks(
+        self._network, variables, batch, self._max_elements
+      )
+      return rows, 1, strip
+    passes = group.path.width if group.how == "columns" else width
     for layer in group.path.suffix.layers:
       outputs = tf.nest.flatten(layer.output)
       width += sum(int(np.prod(t.shape[1:])) for t in outputs)
@@ -329,135 +345,31 @@ class PerturbationTransformation:
     parts = -(-passes * width * rows // self._max_elements)
     parts = min(parts, passes)
     step = -(-passes // parts)
-    return rows, parts if group.by_columns else 1, step
+    return rows, parts if group.how == "columns" else 1, step
 
-  def _columns(self, group, images, first, step) -> list[tf.Tensor]:
-    """d/dt grad_theta l along `step` directions of t, [step, rows, w_s].
-
-    Forward mode: h(u) = d/dt <u, grad_theta l> is linear in u, and its own
-    gradient by u is the Jacobian times a direction.
-    """
-    code, frame = _code_and_frame(group.path, images)
-    rows, width = images.shape[0], group.path.width
-    dual = [tf.zeros([rows, self.sizes[i]], tf.float64) for i in group.slices]
-    with tf.GradientTape(watch_accessed_variables=False) as outer:
-      outer.watch(dual)
-      with tf.GradientTape(watch_accessed_variables=False) as inner:
-        inner.watch(code)
-        found = self._gradients(group, code, images)
-        product = tf.add_n(
-          [tf.reduce_sum(u * gradient) for u, gradient in zip(dual, found)]
-        )
-      by_code = inner.gradient(product, code, unconnected_gradients=_ZERO)
-
-    def along(index):
-      unit = tf.one_hot(index, width, dtype=tf.float64)
-      if frame is None:
-        direction = tf.broadcast_to(unit, [rows, width])
-      else:
-        direction = tf.linalg.matvec(frame, unit)
-      return outer.gradient(
-        by_code,
-        dual,
-        output_gradients=tf.reshape(direction, code.shape),
-        unconnected_gradients=_ZERO,
+  def _form(self, group: _Group, images, first, step) -> list[tf.Tensor]:
+    """F_i of each slice: some columns, or all columns, or all rows."""
+    slices = [self._slices[index] for index in group.slices]
+    if group.how == "windows":
+      variables = [variable for part in slices for variable in part]
+      found = windows.columns(self._network, variables, images, step)
+      return tf.split(found, [self.sizes[i] for i in group.slices], axis=-1)
+    if group.how == "columns":
+      return paths.columns(
+        group.path, slices, self._factored, images, first, step
       )
-
-    return tf.vectorized_map(along, first + tf.range(step))
-
-  def _all_rows(self, group, images, first, step) -> list[tf.Tensor]:
-    """d/dt grad_theta l of the group's one slice, [w_s, rows, directions].
-
-    Reverse mode, `step` parameters at a time. Examples do not mix, so the
-    derivative of grad_theta sum_j l_j by t_i is that of l_i alone.
-    """
-    del first  # all of them
-    code, frame = _code_and_frame(group.path, images)
-    size, width = self.sizes[group.slices[0]], group.path.width
-
-    def some(part):
-      with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(code)
-        total = tf.reduce_sum(self._gradients(group, code, images)[0], axis=0)
-
-      def of(index):
-        unit = tf.one_hot(index, size, dtype=tf.float64)
-        return tape.gradient(
-          total, code, output_gradients=unit, unconnected_gradients=_ZERO
-        )
-
-      return tf.vectorized_map(of, part * step + tf.range(step))
-
-    factor = tf.map_fn(
-      some,
-      tf.range(-(-size // step)),
-      fn_output_signature=tf.float64,
-      parallel_iterations=1,
-    )
-    factor = tf.reshape(factor, [-1, images.shape[0], width])[:size]
-    if frame is not None:
-      factor = tf.einsum("wbt,btc->wbc", factor, frame)
-    return [factor]
-
-  def _gradients(self, group, code, images) -> list[tf.Tensor]:
-    """grad_theta l_i of each slice, [B, w_s], or its sum [1, w_s]."""
-    found = mixed.gradients(group.path.suffix, code, images, self._factored)
-    result = []
-    for index in group.slices:
-      parts = [found[variable.ref()] for variable in self._slices[index]]
-      if not group.by_columns:
-        parts = [tf.reduce_sum(part, 0, keepdims=True) for part in parts]
-      result.append(tf.concat(parts, axis=1))
-    return result
+    return [paths.rows(group.path, slices[0], self._factored, images, step)]
 
 
-def _gram_of(factor, scales: tf.Tensor, by_columns: bool) -> tf.Tensor:
-  """sum_i c_i^2 F_i F_i^T; the parameters are the last axis or the first."""
-  factor = tf.math.multiply_no_nan(factor, scales[:, None])
-  if by_columns:
-    flat = tf.reshape(factor, [-1, factor.shape[2]])
+def _gram_of(factor, scales: tf.Tensor, how: str) -> tf.Tensor:
+  """sum_i c_i^2 F_i F_i^T; the parameters are the first axis or the last."""
+  scales = scales[:, None, None] if how == "windows" else scales[:, None]
+  factor = tf.math.multiply_no_nan(factor, scales)
+  if how != "rows":
+    flat = tf.reshape(factor, [-1, factor.shape[-1]])
     return tf.matmul(flat, flat, transpose_a=True)
   flat = tf.reshape(factor, [factor.shape[0], -1])
   return tf.matmul(flat, flat, transpose_b=True)
-
-
-def _path(twin, variables, known: dict[int, _Path]) -> _Path:
-  """The narrowest way from the image to the slice; one object for each."""
-  cut = singularity.narrowest_cut(twin, variables)
-  if id(cut) not in known:
-    whole = cut is twin.inputs[0]
-    known[id(cut)] = _Path(
-      None if whole else tf.keras.Model(twin.inputs, cut),
-      twin if whole else tf.keras.Model(cut, twin.outputs),
-      int(np.prod(cut.shape[1:])),
-    )
-  return known[id(cut)]
-
-
-def _code_and_frame(path: _Path, images):
-  """The code t(x) and L [rows, c, c] with L L^T = (dt/dx)(dt/dx)^T.
-
-  L is None, the identity, where the code is the image.
-  """
-  if path.prefix is None:
-    return tf.identity(images), None
-  rows = images.shape[0]
-  with tf.GradientTape(watch_accessed_variables=False) as tape:
-    tape.watch(images)
-    code = path.prefix(images, training=False)
-    total = tf.reduce_sum(tf.reshape(code, [rows, path.width]), axis=0)
-
-  def of(index):
-    unit = tf.one_hot(index, path.width, dtype=tf.float64)
-    return tape.gradient(
-      total, images, output_gradients=unit, unconnected_gradients=_ZERO
-    )
-
-  jacobian = tf.vectorized_map(of, tf.range(path.width))
-  jacobian = tf.reshape(jacobian, [path.width, rows, -1])  # dt/dx
-  # (dt/dx)^T = Q R, so L = R^T; no condition number is squared.
-  triangle = tf.linalg.qr(tf.transpose(jacobian, [1, 2, 0])).r
-  return code, tf.linalg.matrix_transpose(triangle)
 
 
 def _require_image_to_image(denoiser: tf.keras.Model) -> None:
