@@ -161,12 +161,14 @@ def _recipes(size: str, few: int, **changes) -> dict[str, Recipe]:
   Args:
     size: "mnist" or "mnist_5k": a family of presets.
     few: images certified where noise is inside the network.
-    **changes: to all settings of denoisers.
+    **changes: to all settings of denoisers, but those of TransDenoiser as
+      published: the length of its training is that of its preset.
   """
 
   def trans(label, preset, denoiser="smooth_denoiser", **more):
-    merged = {**changes, **more}
-    return Recipe(label, "transdenoiser", preset, merged, denoiser)
+    if not preset.endswith("_paper"):
+      more = {**changes, **more}
+    return Recipe(label, "transdenoiser", preset, more, denoiser)
 
   def once(recipe):
     return dataclasses.replace(recipe, has_budget=False)
