@@ -72,32 +72,41 @@ def unit_rows(images: np.ndarray) -> np.ndarray:
   return flat / np.linalg.norm(flat, axis=1, keepdims=True)
 
 
-def margins(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def scores(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+  """<w_k, x> by one product: [..., d, K] and [n, d] give [..., n, K]."""
+  *lead, dimension, classes = weights.shape
+  flat = np.moveaxis(weights, -2, 0).reshape(dimension, -1)
+  found = (x @ flat).reshape(len(x), *lead, classes)
+  return np.moveaxis(found, 0, -2)
+
+
+def margins(weights: np.ndarray, found: np.ndarray, y: np.ndarray):
   """Exact l_2 radius of each test image, negative where it is misclassified.
 
   min over j != y of <w_y - w_j, x> / |w_y - w_j| (section 4 of the paper).
 
   Args:
     weights: [..., d, K].
-    x: [n, d], not normalised.
+    found: [..., n, K], from `scores` of images that are not normalised.
     y: [n].
 
   Returns:
     [..., n].
   """
+  y = np.asarray(y)
   gram = np.swapaxes(weights, -1, -2) @ weights
   square = np.diagonal(gram, axis1=-2, axis2=-1)
   distance = square[..., :, None] + square[..., None, :] - 2 * gram
-  distance = np.sqrt(np.maximum(distance, 0))[..., y, :]
-  scores = x @ weights
-  own = np.take_along_axis(
-    scores, np.broadcast_to(y[:, None], (*scores.shape[:-1], 1)), axis=-1
-  )
-  gaps = own - scores
-  with np.errstate(divide="ignore", invalid="ignore"):
-    found = np.where(distance > 0, gaps / distance, 0.0)
-  found[..., np.arange(len(y)), y] = np.inf
-  return found.min(axis=-1)
+  distance = np.sqrt(np.maximum(distance, 0))
+  radii = np.empty(found.shape[:-1])
+  for k in np.unique(y):
+    rows, others = np.flatnonzero(y == k), np.arange(found.shape[-1]) != k
+    mine = found[..., rows, :]
+    gaps = (mine[..., k, None] - mine)[..., others]
+    apart = distance[..., None, k, others]
+    ratio = np.divide(gaps, apart, out=np.zeros_like(gaps), where=apart > 0)
+    radii[..., rows] = ratio.min(axis=-1)
+  return radii
 
 
 def perceptron_cell(cell, scale, dataset) -> dict:
@@ -148,12 +157,13 @@ def perceptron_cell(cell, scale, dataset) -> dict:
 def _accuracies(weights: np.ndarray, scale, dataset) -> dict:
   """Of all trials: clean, robust by radius, and with weights of norm 1."""
   x, y = dataset.x_test.reshape(dataset.num_test, -1), dataset.y_test
-  found = margins(weights, x, y)
+  logits = scores(weights, x)
+  found = margins(weights, logits, y)
   clean = (found > 0).mean(axis=1)
   robust = np.stack([(found > r).mean(axis=1) for r in scale.radii], axis=1)
   norms = np.linalg.norm(weights, axis=1, keepdims=True)
-  unit = weights / np.maximum(norms, 1e-30)
-  unit_accuracy = ((x @ unit).argmax(axis=-1) == y).mean(axis=1)
+  unit = (logits / np.maximum(norms, 1e-30)).argmax(axis=-1)
+  unit_accuracy = (unit == y).mean(axis=1)
   root = math.sqrt(max(1, len(weights)))
   return {
     "accuracy": float(clean.mean()),

@@ -78,11 +78,17 @@ def test_noise_of_each_accounting():
 # Margins.
 
 
+def _margins(weights, x, y):
+  found = halfspaces_measure.scores(weights, x)
+  np.testing.assert_allclose(found, x @ weights, rtol=1e-4, atol=1e-5)
+  return halfspaces_measure.margins(weights, found, y)
+
+
 def test_margins_by_brute_force():
   rng = np.random.default_rng(0)
   weights = rng.normal(size=(2, 3, 5, 4))
   x, y = rng.normal(size=(6, 5)), rng.integers(0, 4, 6)
-  found = halfspaces_measure.margins(weights, x, y)
+  found = _margins(weights, x, y)
   assert found.shape == (2, 3, 6)
   for i in range(2):
     for j in range(3):
@@ -100,7 +106,7 @@ def test_margins_are_those_of_the_certificate(digits):
   network = models.linear(digits.input_shape, 10)
   x, y = digits.x_test[:40], digits.y_test[:40]
   kernel = network.layers[-1].kernel.numpy()
-  found = halfspaces_measure.margins(kernel, x.reshape(40, -1), y)
+  found = _margins(kernel, x.reshape(40, -1), y)
   for row, radius in zip(certify.LinearMargin().certify(network, x, y), found):
     assert (radius > 0) == row.correct
     if row.correct:
@@ -108,7 +114,7 @@ def test_margins_are_those_of_the_certificate(digits):
 
 
 def test_equal_weights_have_no_margin():
-  found = halfspaces_measure.margins(np.ones((3, 2)), np.ones((1, 3)), [0])
+  found = _margins(np.ones((3, 2)), np.ones((1, 3)), [0])
   assert found[0] == 0
 
 
@@ -133,7 +139,7 @@ def test_attack_on_a_linear_model_falls_where_the_margin_ends(digits):
   )
   found = halfspaces_measure.attack_cell(scale, digits, network)
   rows = np.arange(0, digits.num_test, digits.num_test // 60)[:60]
-  exact = halfspaces_measure.margins(
+  exact = _margins(
     network.layers[-1].kernel.numpy(),
     digits.x_test[rows].reshape(60, -1),
     digits.y_test[rows],

@@ -1,4 +1,4 @@
-"""Robust and private halfspaces: what the accounting of ten classes is worth."""
+"""Robust and private halfspaces: what accounting one class alone is worth."""
 
 import math
 
