@@ -41,6 +41,7 @@ def test_every_named_test_exists():
   [
     "dpal_claims",
     "dpal_audit",
+    "halfspaces_claims",
     "pixeldp_claims",
     "secure_sgd",
     "transdenoiser_audit",
