@@ -71,11 +71,21 @@ def test_every_claim_of_the_paper_has_a_verdict(claim):
   assert re.search(r"holds|fails|changed", rows[0])
 
 
-def test_all_eleven_claims_of_transdenoiser_have_a_verdict_and_a_test():
-  section = PAGE[PAGE.index("## TransDenoiser") :]
-  for number in range(1, 12):
-    assert len(re.findall(rf"^\| {number} \|", section, re.MULTILINE)) == 1
+def section(title):
+  """From its heading to the next one."""
+  start = PAGE.index(f"## {title}")
+  return re.split(r"^## ", PAGE[start + 3 :], flags=re.M)[0]
+
+
+@pytest.mark.parametrize(
+  ("title", "count"),
+  [("TransDenoiser", 11), ("Robust and private halfspaces", 7)],
+)
+def test_all_claims_have_a_verdict_and_a_test(title, count):
+  text = section(title)
+  for number in range(1, count + 1):
+    assert len(re.findall(rf"^\| {number} \|", text, re.MULTILINE)) == 1
     paragraph = re.search(
-      rf"^\*\*{number}\. .*?(?=^\*\*|\Z)", section, re.M | re.S
+      rf"^\*\*{number}\. .*?(?=^\*\*|\Z)", text, re.M | re.S
     )
-    assert "`test_" in paragraph.group()
+    assert re.search(r"`test(s/|_)", paragraph.group())
