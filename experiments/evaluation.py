@@ -73,9 +73,9 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
     "smoothing_stddev": getattr(certifier, "smoothing_stddev", None),
     "norm": rows[0].norm,
     "method": rows[0].method,
-    "num_selection": certifier.num_selection,
-    "num_estimation": certifier.num_estimation,
-    "confidence": certifier.confidence,
+    "num_selection": getattr(certifier, "num_selection", None),
+    "num_estimation": getattr(certifier, "num_estimation", None),
+    "confidence": rows[0].confidence,
     "count": len(rows),
     "abstained": sum(row.abstained for row in rows),
     "curve": certify.certified_accuracy(rows, radii),
@@ -97,6 +97,8 @@ def choose_certifier(model, stddev: float | None, **settings):
 
   own = getattr(model, "certifier", None)
   own = own() if stddev is None and own is not None else None
+  if isinstance(own, certify.LinearMargin):  # exact: nothing is drawn
+    return own
   proven = (certify.RandomizedSmoothing, certify.SingleLayerCertificate)
   if isinstance(own, proven):
     return dataclasses.replace(own, **settings)

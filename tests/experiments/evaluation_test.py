@@ -51,3 +51,16 @@ def test_noise_inside_is_evaluated_into_the_metrics(tmp_path):
   assert (found["norm"], found["count"]) == ("l2", 5)
   assert "gaussian" in found["method"]
   assert found["curve"][0]["radius"] == 0
+
+
+def test_a_linear_model_has_exact_radii_without_draws(tmp_path):
+  digits = data.load("digits")
+  model = methods.Halfspaces(models.linear((8, 8, 1), 10))
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
+  assert certifier == certify.LinearMargin()
+  found = evaluation.certify_rows(
+    model, digits, certifier, 5, 0, tmp_path / "c.csv", False
+  )
+  assert found["confidence"] == 1
+  assert found["num_estimation"] is None
+  assert found["method"] == "linear_margin"

@@ -48,6 +48,11 @@ def fitted(x=None, y=None, **changes):
   return found
 
 
+def raw(found):
+  """The weights as they were trained, before their common scale is set."""
+  return found._raw.numpy()
+
+
 def binary_step(x, y, w, k, margin):
   """Lines 5 to 11 of Algorithm 1 for one class, in one loop."""
   total = np.zeros_like(w)

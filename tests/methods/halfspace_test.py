@@ -91,18 +91,14 @@ def test_without_noise_it_is_the_plain_loop(composition):
   x, y = cases.arrays()
   found = cases.fitted(composition=composition, seed=3)
   expected = cases.by_loop(found.config, x, y)
-  np.testing.assert_allclose(
-    found.network.layers[-1].kernel, expected, rtol=2e-4, atol=2e-4
-  )
+  np.testing.assert_allclose(cases.raw(found), expected, rtol=2e-4, atol=2e-4)
 
 
 def test_margin_one_sums_signed_examples_over_all_batches():
   x, y = cases.arrays()
   found = cases.fitted(margin=1.01, seed=1)
   expected = cases.by_loop(found.config, x, y)
-  np.testing.assert_allclose(
-    found.network.layers[-1].kernel, expected, rtol=2e-4, atol=2e-4
-  )
+  np.testing.assert_allclose(cases.raw(found), expected, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS)
@@ -129,7 +125,7 @@ def test_noise_has_the_scale_that_is_accounted(composition, stop_risk):
       dataclasses.replace(settings, noise_multiplier=noise),
     )
     found.fit(x, y, verbose=0)
-    kernels.append(found.network.layers[-1].kernel.numpy())
+    kernels.append(cases.raw(found))
   count = 0 if stop_risk is None else 0.25
   sensitivity = {
     "shared_batch": math.sqrt(3 * (1 + count)),
@@ -171,7 +167,7 @@ def test_same_seed_same_run_and_other_seed_other_run():
 
 def test_unit_weights_come_out_and_training_goes_on_with_the_raw_ones():
   x, y = cases.arrays()
-  raw = cases.fitted(seed=3).network.layers[-1].kernel.numpy()
+  raw = cases.raw(cases.fitted(seed=3))
   found = cases.method(seed=3, unit_weights=True)
   found.fit(x, y, validation_data=(x, y), verbose=0)
   np.testing.assert_allclose(
@@ -179,6 +175,19 @@ def test_unit_weights_come_out_and_training_goes_on_with_the_raw_ones():
     raw / np.linalg.norm(raw, axis=0),
     rtol=1e-5,
   )
+
+
+def test_the_longest_weights_come_out_with_norm_1():
+  """One scale for all: predictions and margins stay as they are."""
+  x, _ = cases.arrays()
+  found = cases.fitted()
+  raw = cases.raw(found)
+  kernel = found.network.layers[-1].kernel.numpy()
+  norms = np.linalg.norm(raw, axis=0)
+  assert norms.max() > 2
+  np.testing.assert_allclose(kernel, raw / norms.max(), rtol=1e-6)
+  predictions = found.predict(x, verbose=0).argmax(axis=1)
+  np.testing.assert_array_equal(predictions, (x @ raw).argmax(axis=1))
 
 
 def test_certificate_is_the_exact_margin():
@@ -213,9 +222,7 @@ def test_features_before_the_linear_layer_are_used():
   found.fit(x, y, verbose=0)
   z = np.tanh(x @ front[0] + front[1])
   expected = cases.by_loop(found.config, z, y)
-  np.testing.assert_allclose(
-    network.layers[-1].kernel, expected, rtol=1e-3, atol=1e-3
-  )
+  np.testing.assert_allclose(cases.raw(found), expected, rtol=1e-3, atol=1e-3)
   texts = [a.text for a in found.privacy_statement().assumptions]
   assert any("does not depend on the private data" in text for text in texts)
 
@@ -246,7 +253,7 @@ def test_a_stopped_halfspace_stays_as_it_is():
   found = cases.fitted(stop_risk=0.99, batch_size=1, epochs=0.2, seed=6)
   # A batch of one is empty in every third step: no violation, so it stops.
   stopped = np.array(found.run_record["stopped"])
-  kernel = found.network.layers[-1].kernel.numpy()
+  kernel = cases.raw(found)
   unstopped = cases.by_loop(found.config, x, y)
   assert stopped.any()
   assert np.abs(kernel).sum() < np.abs(unstopped).sum()
@@ -358,8 +365,8 @@ def test_short_rows_keep_their_length_without_normalize():
   found = cases.fitted(x / 4, y, normalize=False, margin=3.0)
   halved = cases.fitted(x / 8, y, normalize=False, margin=3.0)
   np.testing.assert_allclose(
-    found.network.layers[-1].kernel,
-    2 * halved.network.layers[-1].kernel,
+    cases.raw(found),
+    2 * cases.raw(halved),
     rtol=1e-4,
     atol=1e-5,
   )

@@ -78,6 +78,19 @@ def test_each_contradiction_is_caught(tmp_path, files, index, status, edit):
     assert "smoothed classifier" in check.detail
 
 
+def test_certain_radii_and_attacks_are_about_one_network(tmp_path, files):
+  files["metrics.json"]["smoothed"].update(
+    confidence=1.0, smoothing_stddev=None
+  )
+  check = _checks(tmp_path, files)[CERTIFIED]
+  assert check.status == "pass"
+  assert "smoothed" not in check.detail
+  _attack(4, "pgd", "l2", 0.5, 10)(files)
+  check = _checks(tmp_path, files)[CERTIFIED]
+  assert check.status == "warn"
+  assert "about the same network" in check.detail
+
+
 def test_chance_raises_no_alarm(tmp_path, files):
   # 101 of 200 at size 0.1 against 103 at a larger size: within the intervals.
   files["metrics.json"]["attacks"].append(

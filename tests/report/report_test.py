@@ -357,6 +357,17 @@ def test_a_bad_figure_is_named_and_never_shown(tmp_path, files, edit):
   assert json.loads(written.json.read_text())["problems"]
 
 
+def test_certain_radii_are_of_the_network_itself(tmp_path, files):
+  files["metrics.json"]["smoothed"].update(
+    confidence=1.0, smoothing_stddev=None, num_estimation=None
+  )
+  written, page = _write(tmp_path, files)
+  assert "without randomness, the network itself" in written.summary
+  assert "Proven for the network itself" in page.text
+  assert "with certainty" in page.text
+  assert "smoothed classifier" not in page.text
+
+
 def test_claimed_radii_are_never_called_certified(tmp_path, files):
   path = conftest.write_run(tmp_path, files)
   rows = "index,radius,kind\n0,0.5,proven\n1,0.5,claimed\n"

@@ -323,12 +323,16 @@ class Halfspaces(linear.LinearMethod):
     return [*super().state_variables(), self._stopped.flags]
 
   def swap_average(self) -> None:
-    """With unit_weights, exchanges the weights and those of norm 1."""
-    if not self.config.unit_weights:
-      return
+    """Exchanges the weights and what comes out: the longest has norm 1.
+
+    Their common scale changes no prediction and no margin, but as they are
+    trained a softmax of the logits is saturated, which blinds attacks.
+    """
     if self._raw is None:
       self._raw = tf.identity(self._kernel)
       norms = tf.norm(self._kernel, axis=0)
+      if not self.config.unit_weights:
+        norms = tf.reduce_max(norms)
       self._kernel.assign(tf.math.divide_no_nan(self._raw, norms))
     else:
       self._kernel.assign(self._raw)

@@ -45,7 +45,8 @@ class HalfspacesConfig:
       one Gaussian release; it adds its square to that of the sensitivity.
     normalize: scale each input to norm 1. False: norms above 1 are refused.
     unit_weights: scale each class's weights to norm 1 in the end. The paper
-      does not say; it changes the prediction.
+      does not say; it changes the prediction. Without it all are divided by
+      the largest norm.
     physical_batch_size: rows in memory at a time. None: by device.
     accountant: "pld" or "rdp", for calibration and the proven figure.
     checkpoint_every: steps between checkpoints.

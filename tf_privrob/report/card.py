@@ -120,12 +120,12 @@ def _radius_line(results: results_lib.Results) -> str:
   )
   if smoothed.kind != "proven":
     return _one_line(f"claimed radius, not proven: {figures}").join(("  ", ""))
-  confidence = (
-    f", confidence {100 * smoothed.confidence:.6g}% each"
-    if smoothed.confidence is not None
-    else ""
-  )
-  return f"  certified  {figures}{confidence}, smoothed classifier"
+  confidence = ""
+  if smoothed.deterministic:
+    confidence = ", without randomness"
+  elif smoothed.confidence is not None:
+    confidence = f", confidence {100 * smoothed.confidence:.6g}% each"
+  return f"  certified  {figures}{confidence}, {smoothed.subject}"
 
 
 def _privacy_line(results: results_lib.Results) -> str:

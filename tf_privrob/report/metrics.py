@@ -51,10 +51,11 @@ class CurvePoint:
 
 @dataclasses.dataclass(frozen=True)
 class Smoothed:
-  """Radii of the randomly smoothed classifier over a set of examples.
+  """Radii over a set of examples, of a smoothed classifier or the network.
 
   `kind` is "proven" where a theorem supports every radius and "claimed"
-  where only a paper says so; the report words the two differently.
+  where only a paper says so; the report words the two differently. Radii of
+  confidence 1 are found without randomness and are of the network itself.
   """
 
   curve: tuple[CurvePoint, ...]
@@ -68,6 +69,16 @@ class Smoothed:
   abstained: int | None = None
   mean_radius: float | None = None
   seconds: float | None = None
+
+  @property
+  def deterministic(self) -> bool:
+    """Whether the radii hold for the network itself, with certainty."""
+    return self.confidence == 1
+
+  @property
+  def subject(self) -> str:
+    """What the radii are about."""
+    return "the network itself" if self.deterministic else "smoothed classifier"
 
 
 def as_number(value: Any) -> float | None:

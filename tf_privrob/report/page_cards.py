@@ -134,10 +134,13 @@ def certified_card(results: results_lib.Results) -> Html:
   of = f"{smoothed.count:,} test examples" if smoothed.count else "a sample"
   if smoothed.kind == "proven":
     title = f"Certified, {radius}"
+    how = f", each with confidence {confidence(smoothed)}"
+    if smoothed.deterministic:
+      how = ", with certainty"
+    whom = smoothed.subject.replace("smoothed", "the smoothed")
     note = (
-      f"Proven for the smoothed classifier: no attack within this radius"
-      f" changes its answer, each with confidence {confidence(smoothed)}."
-      f" On {of}."
+      f"Proven for {whom}: no attack within this radius changes its"
+      f" answer{how}. On {of}."
     )
   else:
     title = f"Claimed radius {radius}: not certified"

@@ -143,21 +143,25 @@ def certified_section(results: results_lib.Results, command: str) -> Html:
     return section(
       "certified",
       "Certified robustness",
-      not_run("Evaluation certifies the smoothed classifier.", command),
+      not_run("Evaluation certifies the model, smoothed or as it is.", command),
     )
   word = consistency.radius_word(smoothed)
   distance = formats.norm(smoothed.norm)
   if smoothed.kind == "proven":
     title = "Certified robustness"
-    lead = tag(
-      "p",
+    change = f"no change of {distance} length below r alters that answer"
+    text = (
       "Randomised smoothing answers with the class that wins under Gaussian"
-      f" noise. For each input and its radius r, no change of {distance} length"
-      " below r alters that answer; the statement fails with probability at"
-      " most 1 \u2212 confidence. It is about the smoothed classifier, not"
-      " about the network alone.",
-      css="lead",
+      f" noise. For each input and its radius r, {change}; the statement fails"
+      " with probability at most 1 \u2212 confidence. It is about the smoothed"
+      " classifier, not about the network alone."
     )
+    if smoothed.deterministic:
+      text = (
+        "The network answers as it is, without noise. For each input and its"
+        f" radius r, {change}, with certainty."
+      )
+    lead = tag("p", text, css="lead")
   else:
     title = "Claimed robustness"
     lead = tag(

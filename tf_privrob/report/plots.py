@@ -320,7 +320,7 @@ def certified_curve(
       [point.accuracy for point in smoothed.curve],
       where="pre",
       color=color,
-      label=f"{word}, smoothed classifier",
+      label=f"{word}, {smoothed.subject}",
     )
     worst = [
       attack
