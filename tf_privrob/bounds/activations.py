@@ -98,7 +98,7 @@ def _of_relu(layer) -> Activation:
   if layer.threshold:
     raise ValueError(
       f"Expected ReLU {layer.name!r} with threshold=0, received"
-      f" {layer.threshold!r}: it jumps there. Use threshold=0."
+      f" {float(layer.threshold)!r}: it jumps there. Use threshold=0."
     )
   plain = _leaky(float(layer.negative_slope), layer.name)
   if layer.max_value is None:

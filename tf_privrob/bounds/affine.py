@@ -51,7 +51,7 @@ class Affine(abc.ABC):
     del dtype
 
   def magnitude(self, size: tf.Tensor) -> tf.Tensor:
-    """|W| size + |b|: at least the sum of all terms' sizes where |h| <= size."""
+    """|W| size + |b|: at least the sum of all terms' sizes, |h| <= size."""
     total, bias = self.absolute(size), self.bias(size.dtype)
     return total if bias is None else total + tf.abs(bias)
 

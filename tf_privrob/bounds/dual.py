@@ -39,8 +39,8 @@ class Dual(domain.Domain):
 
   With `intersect` every bound is cut by that of `Interval`, so that it is never
   worse. The published bound, `intersect=False`, can be: of -relu(z) on [-1, 1]
-  it says at most 1/2 where intervals say 0. Neither needs to grow with
-  attack_eps, since d changes with it.
+  it says at most 1/2 where intervals say 0. As d changes with attack_eps,
+  nothing makes sure that a larger ball has larger bounds.
 
   Only ReLU networks: Dense, Conv2D and the other affine layers, sums, ReLU.
 

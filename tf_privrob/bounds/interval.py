@@ -22,7 +22,7 @@ class Interval(domain.ForwardDomain):
     f(mu + r), which is exact too.
 
   Worst-case logits with elision (`elide`) are, with mu and r of the values
-  before the last dense layer (Gowal et al., Section 3.2),
+  before the last dense layer,
 
     v_j = (w_j - w_y)^T mu + b_j - b_y + |w_j - w_y|^T r, and v_y = 0.
 

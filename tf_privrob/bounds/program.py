@@ -1,4 +1,4 @@
-"""Reads a Keras network, once, into the steps that bounds are pushed through."""
+"""Reads a Keras network, once, into the steps that bounds go through."""
 
 from __future__ import annotations
 
@@ -236,8 +236,8 @@ def _check_layer(layer, shape) -> None:
       wrong = f"axis={list(layer.axis)}"
   if wrong:
     raise ValueError(
-      f"Expected {type(layer).__name__} {layer.name!r} over channels in the last"
-      f" axis, in one group, received {wrong}. Build it so."
+      f"Expected {type(layer).__name__} {layer.name!r} over channels in the"
+      f" last axis, in one group, received {wrong}. Build it so."
     )
 
 

@@ -9,11 +9,12 @@ l < 0, the dual's bounds of a unit are centre +- radius with
 The centre is pushed forward exactly: c' = W c + b, and c' = d c - d l / 2 at a
 ReLU. The radius is the l1 norm of coefficients a that need not be known one by
 one: for independent standard Cauchy C_i, sum_i a_i C_i is Cauchy of scale
-||a||_1, which is the median of its size (Wong et al. 2018, after Li et al. 2007).
-So k vectors are pushed forward, which are r C at the input and d s + (d |l| / 2)
-C behind a ReLU, and the median of their sizes estimates the radius. Wong et al.
-take one median for the input and one for each ReLU layer; as Cauchy variables
-add up, one is enough here. Such an estimate is too small half of the time.
+||a||_1, which is the median of its size (Wong et al. 2018, after Li et al.
+2007). So k vectors are pushed forward, which are r C at the input and d s + (d
+|l| / 2) C behind a ReLU, and the median of their sizes estimates the radius.
+Wong et al. take one median for the input and one for each ReLU layer; as Cauchy
+variables add up, one is enough here. Such an estimate is too small half of the
+time.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _grouped(sums, k):
 
 
 def _cauchy(scale, k, seed, salt):
-  """k independent draws of Cauchy variables times `scale`, [batch * k, ...]."""
+  """Draws Cauchy variables, k of each, times `scale`: [batch * k, ...]."""
   if not tf.is_tensor(seed):
     seed = tf.constant([0, seed], tf.int64)
   seed = tf.random.experimental.stateless_fold_in(seed, salt)

@@ -3,13 +3,13 @@
 The network is computed in float32, with unit roundoff u = 2^-24. A sum of n
 products, in any order and with or without fused operations, is off by at most
 gamma_n times the sum of the products' sizes, gamma_n = n u / (1 - n u) (Higham,
-Accuracy and Stability of Numerical Algorithms, Section 3.1). So behind an affine
-layer the computed value differs from W h + b, h what the layer was really given,
-by at most gamma_n (|W| |h| + |b|); `slack` bounds that over a box, and domains
-add it to the radius of the layer's output. Their own arithmetic is then done in
-float64, whose roundoff is 2^-29 of float32's: the one percent that is added to
-each slack covers it wherever bounds are made layer by layer, and `Dual` adds an
-allowance for its longer chains.
+Accuracy and Stability of Numerical Algorithms, Section 3.1). So behind an
+affine layer the computed value differs from W h + b, h what the layer was
+really given, by at most gamma_n (|W| |h| + |b|); `slack` bounds that over a
+box, and domains add it to the radius of the layer's output. Their own
+arithmetic is then done in float64, whose roundoff is 2^-29 of float32's: the
+one percent that is added to each slack covers it wherever bounds are made layer
+by layer, and `Dual` adds an allowance for its longer chains.
 
 What this assumes: IEEE sums and products, so CPUs, or GPUs without TF32 (no
 Winograd or FFT convolutions), and the approximations of tanh and the like to

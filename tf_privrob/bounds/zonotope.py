@@ -36,8 +36,8 @@ class HybridZonotope(domain.ForwardDomain):
   At the input there is one error term r_i e_i for each coordinate and no free
   radius. An affine map acts on the centre and on every error term, with |W| on
   beta: a network without activations is bounded exactly. With l and u the
-  bounds of a unit, a ReLU leaves it alone where l >= 0, makes it 0 where u <= 0,
-  and otherwise follows one of three rules:
+  bounds of a unit, a ReLU leaves it alone where l >= 0, makes it 0 where
+  u <= 0, and otherwise follows one of three rules:
 
   * "box": c' = beta' = u/2, and the unit's error terms are dropped;
   * "switch": box where |l| > u; elsewhere the error terms stay, c' = c + |l|/2
@@ -45,12 +45,12 @@ class HybridZonotope(domain.ForwardDomain):
   * "smooth": t times the first plus 1 - t times the second, t = |l| / (u + |l|
     + 1e-4).
 
-  max(z, s z) is s z + (1 - s) relu(z). Every other activation gives the box from
-  f(l) to f(u). Differences of logits are bounded on the difference of elements,
-  so that what two logits have in common cancels.
+  max(z, s z) is s z + (1 - s) relu(z). Every other activation gives the box
+  from f(l) to f(u). Differences of logits are bounded on the difference of
+  elements, so that what two logits have in common cancels.
 
-  Bounds grow with attack_eps for "box". For the two others they need not: at
-  |l| = u "switch" falls from [l, u + |l|] back to [0, u].
+  Bounds grow with attack_eps for "box". For the two others they need not: where
+  a centre in a deeper layer passes 0, "switch" falls from [l, u + |l|] to [0, u].
 
   Memory: batch x inputs x the widest layer.
 
