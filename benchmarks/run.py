@@ -17,6 +17,7 @@ _BENCHMARKS = (
   "smoothing",
   "dpal",
   "transformation",
+  "bounds",
 )
 
 

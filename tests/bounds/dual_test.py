@@ -102,7 +102,8 @@ def test_the_estimate_can_be_below_the_norm():
 def test_the_estimate_is_no_bound():
   estimate = bounds.Dual(norm="l1_median", projections=3)
   assert not estimate.is_bound
-  assert bounds.Dual().is_bound and bounds.Interval().is_bound
+  assert bounds.Dual().is_bound
+  assert bounds.Interval().is_bound
   network = networks.build("mlp")
   x, y = networks.inputs("mlp")
   exact = bounds.Dual(intersect=False).worst_case_logits(network, x, y, EPS)

@@ -41,7 +41,7 @@ FEWER = [
 ]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def reached(name, value_range=RANGE):
   """Logits of random points, corners and attacks, [points, batch, classes]."""
   network = networks.build(name)

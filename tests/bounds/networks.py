@@ -116,7 +116,7 @@ NAMES = tuple(_BUILDERS)
 RELU_ONLY = tuple(name for name in NAMES if name != "smooth")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def build(name: str) -> tf.keras.Model:
   """The network with the same random weights and statistics every time."""
   made = _BUILDERS[name]()

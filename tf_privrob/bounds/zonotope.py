@@ -50,7 +50,8 @@ class HybridZonotope(domain.ForwardDomain):
   elements, so that what two logits have in common cancels.
 
   Bounds grow with attack_eps for "box". For the two others they need not: where
-  a centre in a deeper layer passes 0, "switch" falls from [l, u + |l|] to [0, u].
+  a centre in a deeper layer passes 0, "switch" falls from [l, u + |l|] to
+  [0, u].
 
   Memory: batch x inputs x the widest layer.
 
