@@ -94,9 +94,7 @@ def test_weights_are_read_when_used():
   h = tf.random.stateless_normal([2, *IMAGE], [0, 1])
   for weight in network.weights:
     weight.assign(2 * weight)
-  np.testing.assert_allclose(
-    operation.linear(h) + operation.bias(tf.float32), network(h), atol=1e-5
-  )
+  np.testing.assert_allclose(operation.apply(h), network(h), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", networks.NAMES)
@@ -108,9 +106,7 @@ def test_steps_compute_the_network(name):
   for step in program.steps:
     inputs = [values[value] for value in step.inputs]
     if step.is_affine:
-      value = step.operation.linear(inputs[0])
-      bias = step.operation.bias(tf.float32)
-      values.append(value if bias is None else value + bias)
+      values.append(step.operation.apply(inputs[0]))
     elif step.is_activation:
       values.append(step.operation.function(inputs[0]))
     else:

@@ -84,6 +84,31 @@ def test_a_batch_of_unknown_size_is_traced_once():
   assert len(traces) == 1
 
 
+def test_pieces_change_nothing(monkeypatch):
+  network = networks.build("conv")
+  x, y = networks.inputs("conv", 12)
+
+  def found(size):
+    monkeypatch.setattr(bounds.Interval, "piece_size", size)
+    domain = bounds.Interval()
+    eps = tf.linspace(0.0, 0.2, 12)
+    traced = tf.function(
+      lambda x, y: (
+        domain.worst_case_logits(network, x, y, eps, RANGE),
+        *domain.output_bounds(network, x, eps, RANGE),
+      )
+    ).get_concrete_function(tf.constant(x), tf.constant(y))
+    splits = [op for op in traced.graph.get_operations() if op.type == "Split"]
+    return np.stack(traced(tf.constant(x), tf.constant(y))), bool(splits)
+
+  whole, cut = found(None)
+  assert not cut
+  for size, expected in ((3, True), (5, True), (7, False), (50, False)):
+    values, cut = found(size)
+    assert cut == expected
+    np.testing.assert_allclose(values, whole, atol=2e-6)
+
+
 def test_training_on_the_bound_verifies_more():
   rng = np.random.RandomState(0)
   x = rng.rand(200, 4).astype(np.float32)

@@ -50,6 +50,14 @@ class Affine(abc.ABC):
     """b, of a shape that broadcasts to `output_shape`, or None."""
     del dtype
 
+  def apply(self, value: tf.Tensor) -> tf.Tensor:
+    """W h + b."""
+    total, bias = self.linear(value), self.bias(value.dtype)
+    if bias is None:
+      return total
+    # TensorFlow fuses this one with a product or a convolution before it.
+    return tf.nn.bias_add(total, bias) if bias.shape.rank else total + bias
+
   def magnitude(self, size: tf.Tensor) -> tf.Tensor:
     """|W| size + |b|: at least the sum of all terms' sizes, |h| <= size."""
     total, bias = self.absolute(size), self.bias(size.dtype)

@@ -21,6 +21,7 @@ from tf_privrob.bounds import program as program_lib
 from tf_privrob.bounds import rounding
 
 ARITHMETICS = ("float32", "outward")
+_MAX_PIECES = 8  # Each piece is a copy of the network in the graph.
 
 
 class Box(NamedTuple):
@@ -48,6 +49,7 @@ class Domain(abc.ABC):
   """
 
   name: ClassVar[str]
+  piece_size: ClassVar[int | None] = None  # Examples of a part; see `_pieces`.
   arithmetic: str
 
   def __post_init__(self):
@@ -75,7 +77,10 @@ class Domain(abc.ABC):
     """
     program = program_lib.read(network)
     box = self._box(program, x, attack_eps, value_range)
-    return self._output_bounds(program, box)
+    found = [
+      self._output_bounds(program, Box(*part)) for part in self._pieces(box)
+    ]
+    return tuple(_joined(ends) for ends in zip(*found))
 
   def worst_case_logits(
     self,
@@ -101,7 +106,12 @@ class Domain(abc.ABC):
     program = program_lib.read(network)
     box = self._box(program, x, attack_eps, value_range)
     rows = self._rows(program, y, box)
-    return self._maximum(program, box, rows)
+    return _joined(
+      [
+        self._maximum(program, Box(*part), part_rows)
+        for *part, part_rows in self._pieces((*box, rows))
+      ]
+    )
 
   @abc.abstractmethod
   def _output_bounds(self, program, box):
@@ -110,6 +120,23 @@ class Domain(abc.ABC):
   @abc.abstractmethod
   def _maximum(self, program, box, rows):
     """Upper bounds of the products of rows [batch, m, classes] and outputs."""
+
+  def _pieces(self, tensors) -> list[tuple[tf.Tensor, ...]]:
+    """The tensors cut along the batch into parts that run side by side.
+
+    In a graph on a CPU, parts that fit into its cache and keep its cores busy
+    are faster (benchmarks/bounds.py); elsewhere, and where the batch is not
+    known or has no fitting divisor, there is one part.
+    """
+    batch, size = tensors[0].shape[0], self.piece_size
+    if not (batch and size) or tf.executing_eagerly():
+      return [tuple(tensors)]
+    count = max(min(batch // size, _MAX_PIECES), 1)
+    while batch % count:
+      count -= 1
+    if count == 1 or tf.config.list_logical_devices("GPU"):
+      return [tuple(tensors)]
+    return list(zip(*(tf.split(tensor, count) for tensor in tensors)))
 
   def _box(self, program, x, attack_eps, value_range) -> Box:
     """The l_inf ball cut to the value range."""
@@ -251,6 +278,10 @@ class ForwardDomain(Domain):
         constant += contract(tf.abs(rows), slacks[index])
       rows = pull(operation, rows)
     return self.maximum(elements[tail], rows) + constant
+
+
+def _joined(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+  return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
 
 def _is_dense(step: program_lib.Step) -> bool:

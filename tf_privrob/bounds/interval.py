@@ -38,6 +38,7 @@ class Interval(domain.ForwardDomain):
   arithmetic: str = "float32"
 
   name: ClassVar[str] = "interval"
+  piece_size: ClassVar[int | None] = 125
 
   def start(self, box):
     """The box itself."""
@@ -45,10 +46,7 @@ class Interval(domain.ForwardDomain):
 
   def affine(self, operation, element):
     """W mu + b and |W| r."""
-    centre = operation.linear(element.centre)
-    bias = operation.bias(centre.dtype)
-    if bias is not None:
-      centre += bias
+    centre = operation.apply(element.centre)
     return domain.Box(centre, operation.absolute(element.radius))
 
   def activation(self, operation, element):

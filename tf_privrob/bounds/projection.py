@@ -48,7 +48,10 @@ def relu_bounds(
   for index, step in enumerate(program.steps):
     inputs = [elements[value] for value in step.inputs]
     if step.is_affine:
-      element = _affine(step.operation, inputs[0])
+      centre, sums = inputs[0]
+      element = _Element(
+        step.operation.apply(centre), step.operation.linear(sums)
+      )
     elif step.is_activation:
       found[index] = low, high = _ends(inputs[0], k)
       slope, below = relu_band(low, high)
@@ -70,14 +73,6 @@ def relu_band(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   width = tf.where(unstable, high - low, tf.ones_like(low))
   slope = tf.where(unstable, high / width, tf.cast(low >= 0, low.dtype))
   return slope, tf.where(unstable, low, tf.zeros_like(low))
-
-
-def _affine(operation, element):
-  centre = operation.linear(element.centre)
-  bias = operation.bias(centre.dtype)
-  if bias is not None:
-    centre += bias
-  return _Element(centre, operation.linear(element.sums))
 
 
 def _ends(element, k):

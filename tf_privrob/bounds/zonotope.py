@@ -82,12 +82,8 @@ class HybridZonotope(domain.ForwardDomain):
 
   def affine(self, operation, element):
     """W on the centre and on all errors, |W| on the free radius."""
-    centre = operation.linear(element.centre)
-    bias = operation.bias(centre.dtype)
-    if bias is not None:
-      centre += bias
     return Element(
-      centre,
+      operation.apply(element.centre),
       operation.absolute(element.free),
       operation.linear(element.errors),
     )
