@@ -27,6 +27,10 @@ MAPS = {
   "reshape": (_layers.Reshape((4, -1)), IMAGE),
   "padding": (_layers.ZeroPadding2D(((1, 2), (0, 1))), IMAGE),
   "rescaling": (_layers.Rescaling([0.5, -2.0], 1.0), IMAGE),
+  "rescaling_by_place": (
+    _layers.Rescaling(-0.5, np.arange(40.0).reshape(IMAGE)),
+    IMAGE,
+  ),
   "batch_norm": (_layers.BatchNormalization(), IMAGE),
   "batch_norm_bare": (
     _layers.BatchNormalization(center=False, scale=False),
@@ -75,6 +79,11 @@ def test_against_the_matrix(name):
   )
   same(
     operation.adjoint(tf.constant(z)), flat_z @ matrix.T, operation.input_shape
+  )
+  same(
+    operation.apply(tf.constant(h)),
+    flat_h @ matrix + offset.reshape(1, -1),
+    operation.output_shape,
   )
   bias = operation.bias(tf.float32)
   bias = 0.0 if bias is None else bias.numpy()

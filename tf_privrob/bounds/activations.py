@@ -32,8 +32,9 @@ class Activation:
     slope: for max(z, slope z) with 0 <= slope <= 1, which has rules of its own
       (0 is the ReLU); None for every other function.
     rounding: what float32 makes of f(z) differs from it by at most
-      rounding * (|f(z)| + 1). 0 where nothing is rounded. 2^-20, about 16
-      units in the last place, for functions that a library approximates.
+      rounding * (|f(z)| + 1): 2^-20, about 16 units in the last place, for
+      functions that a library approximates. Where float32 rounds nothing it is
+      2^-48, enough for the float64 arithmetic of the bounds themselves.
   """
 
   name: str
@@ -42,7 +43,9 @@ class Activation:
   rounding: float = 2.0**-20
 
 
-RELU = Activation("relu", tf.nn.relu, 0.0, 0.0)
+_EXACT = 2.0**-48
+_PRODUCT = 2.0**-23  # one product with a rounded constant
+RELU = Activation("relu", tf.nn.relu, 0.0, _EXACT)
 
 
 def is_activation(layer: tf.keras.layers.Layer) -> bool:
@@ -81,7 +84,7 @@ def of_layer(layer: tf.keras.layers.Layer) -> Activation | None:
   if function is tf.nn.leaky_relu:
     return _leaky(0.2, layer.name)
   if function is tf.nn.relu6:
-    return Activation("relu6", function, rounding=0.0)
+    return Activation("relu6", function, rounding=_EXACT)
   for name in _SMOOTH:
     known = getattr(tf.keras.activations, name)
     if function is known or function is getattr(tf.nn, name, None):
@@ -107,7 +110,7 @@ def _of_relu(layer) -> Activation:
   return Activation(
     "clipped_relu",
     lambda z: tf.minimum(plain.function(z), tf.cast(ceiling, z.dtype)),
-    rounding=plain.rounding,
+    rounding=_PRODUCT,
   )
 
 
@@ -120,7 +123,7 @@ def _leaky(slope: float, name: str) -> Activation:
       " Use a slope in that interval."
     )
   function = functools.partial(tf.nn.leaky_relu, alpha=slope)
-  return Activation("leaky_relu", function, slope, 2.0**-23)
+  return Activation("leaky_relu", function, slope, _PRODUCT)
 
 
 def _of_elu(layer) -> Activation:

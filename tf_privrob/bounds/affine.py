@@ -55,8 +55,10 @@ class Affine(abc.ABC):
     total, bias = self.linear(value), self.bias(value.dtype)
     if bias is None:
       return total
-    # TensorFlow fuses this one with a product or a convolution before it.
-    return tf.nn.bias_add(total, bias) if bias.shape.rank else total + bias
+    if bias.shape == total.shape[-1:]:
+      # TensorFlow fuses it with a product or a convolution before it.
+      return tf.nn.bias_add(total, bias)
+    return total + bias
 
   def magnitude(self, size: tf.Tensor) -> tf.Tensor:
     """|W| size + |b|: at least the sum of all terms' sizes, |h| <= size."""

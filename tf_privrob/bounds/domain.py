@@ -148,8 +148,8 @@ class Domain(abc.ABC):
       )
     dtype = tf.float64 if self.arithmetic == "outward" else tf.float32
     x = tf.convert_to_tensor(x)
-    if value_range is not None and tf.executing_eagerly():
-      validate.examples(value_range, x=x.numpy())
+    if tf.executing_eagerly():
+      validate.examples(value_range or (-math.inf, math.inf), x=x.numpy())
     x, size = tf.cast(x, dtype), tf.cast(attack_eps, dtype)
     if size.shape.rank:
       size = tf.reshape(size, [-1] + [1] * len(program.input_shape))

@@ -43,7 +43,7 @@ def slack(
     output: the largest size of the exact output.
 
   Returns:
-    A tensor of the output's shape, or None for a step without rounding.
+    A tensor of the output's shape, or None for a step without arithmetic.
   """
   operation = step.operation
   if step.is_affine:
@@ -51,8 +51,6 @@ def slack(
       return None
     found = _gamma(operation.terms) * operation.magnitude(inputs[0])
   elif step.is_activation:
-    if not operation.rounding:
-      return None
     found = operation.rounding * (output + 1)
   else:
     found = _gamma(len(inputs)) * tf.add_n(list(inputs))
