@@ -263,7 +263,7 @@ class ForwardDomain(Domain):
 
   def _maximum(self, program, box, rows):
     tail = len(program.steps)
-    while self.elide and tail and _is_dense(program.steps[tail - 1]):
+    while self.elide and tail and _is_tail(program.steps[tail - 1], tail - 1):
       tail -= 1
     # The slacks of the tail need all steps.
     outward = self.arithmetic == "outward"
@@ -284,8 +284,10 @@ def _joined(parts: Sequence[tf.Tensor]) -> tf.Tensor:
   return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
 
-def _is_dense(step: program_lib.Step) -> bool:
-  return step.is_affine and len(step.operation.input_shape) == 1
+def _is_tail(step: program_lib.Step, before: int) -> bool:
+  """Whether a step maps the vector that is the value right before it."""
+  is_dense = step.is_affine and len(step.operation.input_shape) == 1
+  return is_dense and step.inputs == (before,)
 
 
 def pull(operation: affine.Affine, rows: tf.Tensor) -> tf.Tensor:

@@ -89,9 +89,7 @@ class Dual(domain.Domain):
     return self.norm == "l1"
 
   def _output_bounds(self, program, box):
-    walk = self._prepared(program, box)
-    last = len(program.steps)
-    return self._units(walk, last)
+    return self._units(self._prepared(program, box), len(program.steps))
 
   def _maximum(self, program, box, rows):
     walk = self._prepared(program, box)
