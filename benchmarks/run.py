@@ -18,6 +18,7 @@ _BENCHMARKS = (
   "dpal",
   "transformation",
   "halfspaces",
+  "bounds",
 )
 
 

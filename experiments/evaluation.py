@@ -97,8 +97,8 @@ def choose_certifier(model, stddev: float | None, **settings):
 
   own = getattr(model, "certifier", None)
   own = own() if stddev is None and own is not None else None
-  if isinstance(own, certify.LinearMargin):  # exact: nothing is drawn
-    return own
+  if isinstance(own, (certify.LinearMargin, certify.VerifiedBound)):
+    return own  # nothing is drawn
   proven = (certify.RandomizedSmoothing, certify.SingleLayerCertificate)
   if isinstance(own, proven):
     return dataclasses.replace(own, **settings)

@@ -8,8 +8,9 @@ Gaussian noise at its input or inside it (PixelDP), in l1, l2 or linf;
 `LinearMargin` certifies linear classifiers, exactly, and those on fixed
 features;
 `prefix_norms` bounds what the layers before the noise make of a change;
-`VerifiedInference` computes what DPAL claims. `run` certifies a data set into a
-file that survives a crash; `certified_accuracy` counts.
+`VerifiedBound` certifies a network without noise in linf, by bounds of its
+logits; `VerifiedInference` computes what DPAL claims. `run` certifies a data
+set into a file that survives a crash; `certified_accuracy` counts.
 """
 
 from tf_privrob.certify.accuracy import certified_accuracy
@@ -40,6 +41,7 @@ from tf_privrob.certify.secure_sgd import SecureSGDInference
 from tf_privrob.certify.single_layer import SingleLayerCertificate
 from tf_privrob.certify.single_layer import tight_epsilon
 from tf_privrob.certify.smoothing import RandomizedSmoothing
+from tf_privrob.certify.verified import VerifiedBound
 from tf_privrob.certify.verified_inference import claimed_radius
 from tf_privrob.certify.verified_inference import Estimate
 from tf_privrob.certify.verified_inference import input_sensitivity
@@ -60,6 +62,7 @@ __all__ = [
   "RandomizedSmoothing",
   "SecureSGDInference",
   "SingleLayerCertificate",
+  "VerifiedBound",
   "VerifiedInference",
   "certified_accuracy",
   "claimed_accuracy",
