@@ -265,6 +265,8 @@ def test_every_preset_builds_its_method(name):
   if name == "transdenoiser":  # trains a denoiser before a classifier
     denoiser = models.smooth_denoiser((8, 8, 1))
     network = models.denoised_classifier(denoiser, network)
+  if name == "halfspaces":
+    network = models.linear((8, 8, 1), 3)
   kinds = set()
   default = methods.preset(name, None)
   for settings in (default, *type(default).presets().values()):
