@@ -308,6 +308,8 @@ def test_statement_counts_all_releases(composition):
     record["noise_multiplier"], 15 / 90, record["steps"]
   )
   proven = privacy.dp_epsilon([release], 1e-3)
+  assert statement.releases[0]["name"] == "noisy sums of examples"
+  assert statement.releases[0]["count"] == record["steps"]
   assert statement.proven.dp_epsilon == pytest.approx(proven, rel=1e-6)
   if composition == "paper_literal":
     assert statement.proven.dp_epsilon > 2.5

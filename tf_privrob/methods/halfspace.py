@@ -34,6 +34,13 @@ _ASSUMPTIONS = (
     "tf_privrob.privacy.ledger",
   ),
 )
+_RELEASE = {
+  "name": "noisy sums of examples",
+  "description": (
+    "sum over the violations in a Poisson sample, each of norm at most 1, plus"
+    " Gaussian noise"
+  ),
+}
 _LITERAL = (
   "The claim is for one halfspace. All {classes} are published, each example"
   " takes part in all of them, and the paper does not compose them: proven is"
@@ -279,7 +286,8 @@ class Halfspaces(linear.LinearMethod):
     )
     sampling = found.assumptions[:1]
     return found.replace(
-      assumptions=(*sampling, *_ASSUMPTIONS, *self.assumptions())
+      releases=tuple({**row, **_RELEASE} for row in found.releases),
+      assumptions=(*sampling, *_ASSUMPTIONS, *self.assumptions()),
     )
 
   def ledger_parameters(self, plan) -> dict[str, Any]:
