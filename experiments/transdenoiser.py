@@ -64,6 +64,8 @@ class Experiment(grid_models.ModelExperiment):
     self._public = None
     if cell.recipe == transdenoiser_cells.AUDIT:
       return None
+    if cell.recipe == transdenoiser_cells.PUBLIC:
+      return self.classifier
     return training.load_run(folder)
 
   def examine(self, cell: transdenoiser_cells.Cell, model, folder) -> dict:

@@ -44,6 +44,11 @@ class Recipe:
   num_images: Optional[int] = None
 
 
+# What a denoiser has to improve on: the public classifier, smoothed as it is.
+ALONE = Recipe("the public classifier alone", "none", None)
+SMOOTHING_STDDEV = 0.25  # of the paper's certificates
+
+
 @dataclasses.dataclass(frozen=True)
 class Scale:
   """How much is done.
@@ -123,7 +128,7 @@ class Cell:
 
 def cells(scale: Scale) -> list[Cell]:
   """All cells: the public classifier, the models one by one, the audits."""
-  found = [Cell(PUBLIC, None, "train")]
+  found = [Cell(PUBLIC, None, part) for part in ("train", "certify")]
   for dp_epsilon in scale.dp_epsilons:
     first = dp_epsilon == scale.dp_epsilons[0]
     norms = scale.attack_norms if first else (scale.swept_norm,)

@@ -121,7 +121,7 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
   from tf_privrob import certify
 
   started = time.monotonic()
-  recipe = scale.recipes[cell.recipe]
+  recipe = scale.recipes.get(cell.recipe, transdenoiser_cells.ALONE)
   dataset = _in_range(parts.private, recipe)
   rows = grid_rows.chosen_rows(dataset, recipe.num_images or scale.num_images)
   found = certify.run(
@@ -149,6 +149,12 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
 
 
 def _certifier(recipe, scale, model):
+  from tf_privrob import certify
+
+  if recipe is transdenoiser_cells.ALONE:
+    return certify.RandomizedSmoothing(
+      transdenoiser_cells.SMOOTHING_STDDEV, num_estimation=scale.draws
+    )
   if recipe.method == "dpal":
     return model.proven_certifier("l2", num_estimation=scale.draws)
   if recipe.certificate == "own":

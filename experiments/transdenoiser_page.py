@@ -31,8 +31,10 @@ def tables(experiment, results: Results) -> list[Table]:
 
 
 def _of(results: Results, part: str) -> list[Mapping[str, Any]]:
-  """Results of one part of all models but the public one."""
-  special = (transdenoiser_cells.PUBLIC, transdenoiser_cells.AUDIT)
+  """Results of one part of all models; no training of the public one."""
+  special = {transdenoiser_cells.AUDIT}
+  if part == "train":
+    special.add(transdenoiser_cells.PUBLIC)
   return [
     result
     for result in results.values()
@@ -42,6 +44,8 @@ def _of(results: Results, part: str) -> list[Mapping[str, Any]]:
 
 def _who(results: Results, result) -> list[str]:
   """Label and the three figures of the budget: a claim never stands alone."""
+  if result["recipe"] == transdenoiser_cells.PUBLIC:
+    return [transdenoiser_cells.ALONE.label, *["public data"] * 2, "-"]
   trained = results.get(f"{result['model']}/train", {})
   return [
     trained.get("label", result["recipe"]),
@@ -180,7 +184,7 @@ def notes(experiment) -> list[str]:
 
 
 def _style(experiment, result) -> dict[str, Any]:
-  names = list(experiment["settings"]["recipes"])
+  names = [*experiment["settings"]["recipes"], transdenoiser_cells.PUBLIC]
   number = names.index(result["recipe"])
   return {
     "color": grid_plots.COLORS[_COLORS[number % len(_COLORS)]],

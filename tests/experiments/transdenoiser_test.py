@@ -99,7 +99,7 @@ def done(tmp_path_factory, parts):
 def test_cells():
   names = [cell.name for cell in transdenoiser_cells.cells(_TINY)]
   assert len(names) == len(set(names))
-  assert names[0] == "public/train"
+  assert names[:2] == ["public/train", "public/certify"]
   assert names[-3:] == ["audit/group", "audit/branch", "audit/sound"]
   assert "paper-3/attack-0.5" in names
   assert "paper-5/attack-1" in names
@@ -157,6 +157,15 @@ def test_certificates_are_those_of_the_model(done):
   assert radii[0] == 0
   assert radii[-1] >= result["largest_radius"]
   assert done.results()["secure-3/certify"]["count"] == 3
+
+
+def test_the_classifier_alone_is_what_a_denoiser_is_compared_with(done):
+  result = done.results()["public/certify"]
+  assert result["certificate"] == "randomised_smoothing"
+  assert result["count"] == 6
+  text = done.folder.file("table.md").read_text()
+  row = "| the public classifier alone | public data | public data | - | 6 |"
+  assert row in text
 
 
 def test_attacks_are_crafted_both_ways(done, parts):
