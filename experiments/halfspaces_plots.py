@@ -18,47 +18,66 @@ _COLORS = {
 
 
 def budget_figure(experiment, results: Results):
-  """Figure 1: accuracy by dp_epsilon, by dp_delta, robust by radius."""
+  """Figure 1, left: accuracy by dp_epsilon and by dp_delta."""
   scale, own = experiment["settings"], halfspaces_page.own_delta(experiment)
-  figure, (first, second, third) = grid_plots.panels(3, 12, 4.6)
-  drawn = False
+  figure, (first, second) = grid_plots.panels(2, 10, 4.6)
+  shown = []
   for accounting in halfspaces_cells.ACCOUNTINGS:
     budgets = [(dp_epsilon, own) for dp_epsilon in scale["dp_epsilons"]]
     by_epsilon = _found(results, accounting, budgets)
-    if not by_epsilon:
-      continue
-    drawn = True
-    _line(first, by_epsilon, accounting, "proven")
-    deltas = sorted({own, *scale["dp_deltas"]})
-    if accounting in ("joint", "literal"):
-      budgets = [(1.0, dp_delta) for dp_delta in deltas]
-      by_delta = _found(results, accounting, budgets)
+    budgets = [(1.0, delta) for delta in sorted({own, *scale["dp_deltas"]})]
+    by_delta = _found(results, accounting, budgets)
+    if by_epsilon:
+      _line(first, by_epsilon, accounting, "proven")
       _line(second, by_delta, accounting, "dp_delta")
-    if accounting == "joint":
-      for number, row in enumerate(by_epsilon):
-        third.plot(
-          scale["radii"],
-          row["robust"],
-          color=grid_plots.COLORS["green"],
-          alpha=0.3 + 0.7 * (number + 1) / len(by_epsilon),
-        )
-        third.annotate(
-          f"{row['proven']:.2g}",
-          (scale["radii"][0], row["robust"][0]),
-          textcoords="offset points",
-          xytext=(4, 3),
-          fontsize=8,
-        )
-  if not drawn:
+      shown += [row["accuracy"] for row in (*by_epsilon, *by_delta)]
+  if not shown:
     return None
+  room = 0.02 + 0.1 * (max(shown) - min(shown))
+  first.set_ylim(max(0, min(shown) - room), min(1, max(shown) + room))
   first.set_xlabel("proven dp_epsilon of all classes")
-  second.set_xlabel("dp_delta, dp_epsilon 1 (claimed for the paper's noise)")
-  third.set_xlabel("l_2 radius; numbers: proven dp_epsilon")
+  second.set_xlabel("dp_delta; dp_epsilon 1, claimed for the paper's noise")
   first.set_ylabel("accuracy")
-  third.set_title("robust, exact")
   for axes in (first, second):
     axes.set_xscale("log")
   grid_plots.legend(figure, columns=4)
+  return figure
+
+
+def robust_figure(experiment, results: Results):
+  """Figure 1, right: exact robust accuracy by radius, for each budget.
+
+  Settings are the best ones for clean images, or the best ones at each radius.
+  """
+  scale, own = experiment["settings"], halfspaces_page.own_delta(experiment)
+  figure, panels = grid_plots.panels(2, 10, 4.6)
+  colors = list(grid_plots.COLORS.values())
+  drawn = False
+  for number, dp_epsilon in enumerate(scale["dp_epsilons"]):
+    clean = halfspaces_page.best(results, "joint", dp_epsilon, own)
+    if clean is None:
+      continue
+    drawn = True
+    each = [
+      halfspaces_page.best(results, "joint", dp_epsilon, own, place)["robust"][
+        place
+      ]
+      for place in range(len(scale["radii"]))
+    ]
+    style = {
+      "color": colors[number % len(colors)],
+      "label": f"proven dp_epsilon {formats.dp_epsilon(clean['proven'])}",
+    }
+    panels[0].plot(scale["radii"], clean["robust"], **style)
+    panels[1].plot(scale["radii"], each, **style)
+  if not drawn:
+    return None
+  panels[0].set_title("settings best for clean images")
+  panels[1].set_title("settings best at each radius")
+  panels[0].set_ylabel("robust accuracy, exact")
+  for axes in panels:
+    axes.set_xlabel("l_2 radius")
+  grid_plots.legend(figure, columns=3)
   return figure
 
 
@@ -125,6 +144,7 @@ def network_figure(experiment, results: Results):
 
 
 FIGURES = (
-  ("figure-1", "Figure 1: accuracy by budget, robust accuracy", budget_figure),
+  ("figure-1", "Figure 1: accuracy by budget", budget_figure),
+  ("figure-1-robust", "Figure 1: robust accuracy", robust_figure),
   ("figure-2", "Figure 2: against a DP-SGD network", network_figure),
 )
