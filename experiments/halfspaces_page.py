@@ -187,34 +187,47 @@ def _network_table(results: Results) -> Table:
   return Table(title, head, rows)
 
 
-def crossing(row: Row, radii, attacked: Row) -> float | None:
-  """The first attacked radius where the perceptron is ahead; None: nowhere."""
+def crossing(robust, radii, attacked: Row) -> float | None:
+  """The first attacked radius where the perceptron is ahead; None: nowhere.
+
+  Args:
+    robust: accuracy of the perceptron at each of `radii`.
+    radii: where it is known.
+    attacked: result of the attack on the network.
+  """
   for radius, value in zip(attacked["radii"], attacked["free"]):
-    if radius in radii and row["robust"][radii.index(radius)] > value:
+    if radius in radii and robust[radii.index(radius)] > value:
       return radius
   return None
 
 
 def _crossing_table(experiment, results: Results) -> Table:
   radii, rows = experiment["settings"]["radii"], []
+  own = own_delta(experiment)
   for trained, attacked in networks(results):
     for accounting in halfspaces_cells.ACCOUNTINGS:
-      dp_epsilon = trained["dp_epsilon"]
-      row = best(results, accounting, dp_epsilon, own_delta(experiment))
+      budget = (trained["dp_epsilon"], own)
+      row = best(results, accounting, *budget)
       if row is None or attacked is None:
         continue
-      radius = crossing(row, radii, attacked)
+      each = [
+        best(results, accounting, *budget, place)["robust"][place]
+        for place in range(len(radii))
+      ]
+      curves = (row["robust"], each)
+      found = [crossing(curve, radii, attacked) for curve in curves]
       rows.append(
         [
           *_who(row),
           formats.dp_epsilon(trained["proven"]["dp_epsilon"]),
           grid_page.percent(row["accuracy"]),
           grid_page.percent(attacked["free"][0]),
-          "nowhere" if radius is None else f"{radius:g}",
+          *("nowhere" if r is None else f"{r:g}" for r in found),
         ]
       )
   head = ["method", *_BUDGET, "network's proven dp_epsilon"]
   head += ["accuracy in %", "network's", "ahead from l_2 radius"]
+  head.append("with settings best at each radius")
   return Table("Where the perceptron overtakes the network", head, rows)
 
 

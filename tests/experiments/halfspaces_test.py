@@ -237,7 +237,7 @@ def test_best_is_the_best_and_keeps_its_setting():
 
 
 def test_crossing_by_hand():
-  row = {"robust": [0.8, 0.7, 0.5]}
+  row = [0.8, 0.7, 0.5]
   attacked = {"radii": [0.0, 0.5, 1.0], "free": [0.9, 0.7, 0.4]}
   assert halfspaces_page.crossing(row, [0.0, 0.5, 1.0], attacked) == 1.0
   attacked["free"] = [0.9, 0.8, 0.6]
