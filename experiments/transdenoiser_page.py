@@ -109,8 +109,8 @@ def _saving_table(results: Results) -> Table:
           f"{number + 1}",
           f"{part['parameters']:,}",
           grid_page.percent(part["zero"]),
-          grid_page.percent(part["saving"]),
-          grid_page.percent(part["saving_without_T"]),
+          f"{100 * part['saving']:.2g}",
+          f"{100 * part['saving_without_T']:.2g}",
           part["proof"] or "none: computed at every step",
         ]
       )
