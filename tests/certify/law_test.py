@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob import binomial
+from tf_privrob.certify import margin
 from tf_privrob.certify import smoothing
 from tf_privrob.certify import votes
 
@@ -89,3 +90,33 @@ def test_predict_is_wrong_with_probability_at_most_alpha():
   ).predict(linear, x, seed=2)
   assert np.mean((classes != -1) & (classes != (side > 0))) <= ALPHA
   assert np.mean(classes == (side > 0)) > 0.05
+
+
+def margin_failures(true_radius, seed=12):
+  """Rows of LinearMargin, confidence 1, at signed distance +-true_radius."""
+  rng = np.random.RandomState(seed)
+  side = rng.choice([-1.0, 1.0], COUNT)
+  along = rng.randn(COUNT, 3)
+  along -= np.outer(along @ WEIGHTS, WEIGHTS) / NORM**2
+  x = (along + np.outer(side * true_radius, WEIGHTS) / NORM).astype(np.float32)
+  layers = [tf.keras.Input((3,)), tf.keras.layers.Dense(2, use_bias=False)]
+  model = tf.keras.Sequential(layers)
+  model.set_weights([np.stack([0 * WEIGHTS, WEIGHTS], axis=1)])
+  rows = margin.LinearMargin("l2").certify(model, x)
+  distance = np.abs(x.astype(np.float64) @ WEIGHTS.astype(np.float64)) / NORM
+  radii = np.array([row.radius for row in rows])
+  wrong = np.array([row.prediction for row in rows]) != (side > 0)
+  return float(np.mean(wrong | (radii > distance))), radii / distance
+
+
+@pytest.mark.parametrize("true_radius", [1e-3, 0.1, 0.8])
+def test_a_deterministic_row_never_fails(true_radius):
+  rate, share = margin_failures(true_radius)
+  assert rate == 0
+  assert share.min() > 1 - 2e-5 / true_radius  # all but exact
+
+
+def test_the_wrong_dual_norm_is_caught(monkeypatch):
+  monkeypatch.setitem(margin._DUAL, "l2", np.inf)
+  rate, _ = margin_failures(0.1)
+  assert rate == 1

@@ -5,6 +5,8 @@ radius, the norm, the probability with which the statement holds, and whether
 the radius is proven or merely claimed. `RandomizedSmoothing` certifies any
 classifier in l2; `SingleLayerCertificate` certifies one with Laplace or
 Gaussian noise at its input or inside it (PixelDP), in l1, l2 or linf;
+`LinearMargin` certifies linear classifiers, exactly, and those on fixed
+features;
 `prefix_norms` bounds what the layers before the noise make of a change;
 `VerifiedInference` computes what DPAL claims. `run` certifies a data set into a
 file that survives a crash; `certified_accuracy` counts.
@@ -17,6 +19,8 @@ from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
 from tf_privrob.certify.certificate import NORMS
 from tf_privrob.certify.certifier import Certifier
+from tf_privrob.certify.feature_bounds import feature_bound
+from tf_privrob.certify.feature_bounds import FeatureBound
 from tf_privrob.certify.keras_norms import is_activation
 from tf_privrob.certify.keras_norms import layer_norms
 from tf_privrob.certify.keras_norms import linear_map
@@ -24,6 +28,7 @@ from tf_privrob.certify.keras_norms import prefix_norms
 from tf_privrob.certify.keras_norms import whitened_norm
 from tf_privrob.certify.linear_norms import conv2d_norms
 from tf_privrob.certify.linear_norms import dense_norms
+from tf_privrob.certify.margin import LinearMargin
 from tf_privrob.certify.noisy_scores import NoisyModel
 from tf_privrob.certify.operator_norms import OperatorNorms
 from tf_privrob.certify.pixeldp import classic_multiplier
@@ -48,6 +53,8 @@ __all__ = [
   "Certificate",
   "Certifier",
   "Estimate",
+  "FeatureBound",
+  "LinearMargin",
   "NoisyModel",
   "OperatorNorms",
   "RandomizedSmoothing",
@@ -60,6 +67,7 @@ __all__ = [
   "classic_multiplier",
   "conv2d_norms",
   "dense_norms",
+  "feature_bound",
   "gaussian_search",
   "gaussian_tight",
   "input_sensitivity",

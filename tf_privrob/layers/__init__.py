@@ -5,6 +5,7 @@ from tf_privrob.layers.batch_statistics import BatchStandardization
 from tf_privrob.layers.bounded import BoundedActivation
 from tf_privrob.layers.noise import GaussianNoise
 from tf_privrob.layers.noise import LaplaceNoise
+from tf_privrob.layers.random_features import RandomFourierFeatures
 from tf_privrob.layers.scattering import Scattering
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
   "FunctionalMechanismAutoencoder",
   "GaussianNoise",
   "LaplaceNoise",
+  "RandomFourierFeatures",
   "Scattering",
 ]

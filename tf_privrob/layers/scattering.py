@@ -12,7 +12,7 @@ from tf_privrob import validate
 
 _LOW_PASS_SIZE = 7
 _LOW_PASS_STDDEV = 2.0
-_SMALLEST = 1e-6  # keeps the slope of the modulus finite at 0
+SMALLEST = 1e-6  # keeps the slope of the modulus finite at 0
 
 
 def gabor_bank(
@@ -109,6 +109,16 @@ class Scattering(tf.keras.layers.Layer):
     self._low = (low / np.linalg.norm(low)).astype(np.float32)[..., None, None]
     super().build(input_shape)
 
+  @property
+  def filters(self) -> tuple[np.ndarray, np.ndarray]:
+    """The waves, see `gabor_bank`, and the low pass [7, 7, 1, 1], once built.
+
+    A feature is a mean over `pool` x `pool` places of sqrt(a^2 + b^2 +
+    SMALLEST), a and b the responses to both parts of a wave, or of the response
+    to the low pass.
+    """
+    return self._waves, self._low
+
   def call(self, inputs: tf.Tensor) -> tf.Tensor:
     """The features of each image."""
     height, width, channels = inputs.shape[1:]
@@ -117,7 +127,7 @@ class Scattering(tf.keras.layers.Layer):
       planes = tf.transpose(inputs, [0, 3, 1, 2])
       planes = tf.reshape(planes, [-1, height, width, 1])
     real, imaginary = tf.split(self._filter(planes, self._waves), 2, axis=-1)
-    energy = tf.sqrt(real**2 + imaginary**2 + _SMALLEST)
+    energy = tf.sqrt(real**2 + imaginary**2 + SMALLEST)
     found = tf.concat([energy, self._filter(planes, self._low)], axis=-1)
     found = tf.nn.avg_pool2d(found, self.pool, self.pool, "VALID")
     if channels > 1:

@@ -1,13 +1,15 @@
 """Noise, and what it guarantees.
 
 A mechanism is a frozen dataclass: its fields are public configuration, private
-data enters only through `add_noise`. It knows its sensitivity, draws its noise
+data enters only through `add_noise` (or through `select`, where an index is
+released: `ExponentialMechanism`). It knows its sensitivity, draws its noise
 from an explicit seed, and answers with the `DpEvent` that an accountant
 composes, so that no noise is ever added that nobody pays for.
 """
 
 from __future__ import annotations
 
+from tf_privrob.mechanisms.exponential import ExponentialMechanism
 from tf_privrob.mechanisms.functional import adlm_input_sensitivity
 from tf_privrob.mechanisms.functional import adlm_label_sensitivity
 from tf_privrob.mechanisms.functional import FunctionalNoise
@@ -35,6 +37,7 @@ from tf_privrob.mechanisms.multivariate import moments_bound
 from tf_privrob.mechanisms.multivariate import MultivariateGaussianMechanism
 
 __all__ = [
+  "ExponentialMechanism",
   "FunctionalNoise",
   "GaussianMechanism",
   "HeterogeneousGaussianMechanism",

@@ -1,0 +1,227 @@
+"""Reads the affine end of a Keras model: what multiplies what, and rounding."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob.certify import rounding
+
+_keras = tf.keras.layers
+_IDENTITY = (  # at inference
+  _keras.InputLayer,
+  _keras.Dropout,
+  _keras.SpatialDropout2D,
+  _keras.GaussianDropout,
+  _keras.GaussianNoise,
+)
+_AFFINE = (*_IDENTITY, _keras.Flatten, _keras.Permute, _keras.Reshape)
+_OWN_TERMS = 4  # roundings of this file's own float64
+
+
+@dataclasses.dataclass(frozen=True)
+class Elementwise:
+  """a_i = scale_i x_place(i) + offset_i: what comes before a Dense layer.
+
+  Attributes:
+    place: position of each value in the flattened input, in the present shape.
+    scale: factor of each value.
+    offset: of each value.
+    size: sum of the absolute values of all that was added to get `offset`.
+    terms: roundings that a value has gone through.
+    unit: the largest unit roundoff among the layers.
+  """
+
+  place: np.ndarray
+  scale: np.ndarray
+  offset: np.ndarray
+  size: np.ndarray
+  terms: int = 0
+  unit: float = rounding.FLOAT64
+
+  @classmethod
+  def identity(cls, shape: Sequence[int]) -> Elementwise:
+    """Of inputs of this shape."""
+    zeros = np.zeros(shape)
+    return cls(np.arange(zeros.size).reshape(shape), zeros + 1, zeros, zeros)
+
+  def then(self, layer: tf.keras.layers.Layer) -> Elementwise:
+    """Followed by a layer for which `is_elementwise` holds."""
+    if isinstance(layer, _keras.Rescaling):
+      # As Keras casts them: to float32 first, if they are Python's floats.
+      scale, offset = (
+        tf.cast(value, layer.compute_dtype).numpy().astype(np.float64)
+        for value in (layer.scale, layer.offset)
+      )
+      return Elementwise(
+        self.place,
+        self.scale * scale,
+        self.offset * scale + offset,
+        self.size * np.abs(scale) + np.abs(offset),
+        self.terms + 3,  # cast, product, sum
+        max(self.unit, rounding.unit(layer)),
+      )
+    if isinstance(layer, _keras.Permute):
+      axes = [axis - 1 for axis in layer.dims]
+      return self._moved(lambda values: values.transpose(axes))
+    if isinstance(layer, (_keras.Flatten, _keras.Reshape)):
+      shape = layer.compute_output_shape((None, *self.place.shape))[1:]
+      return self._moved(lambda values: values.reshape(shape))
+    return self
+
+  def _moved(self, move) -> Elementwise:
+    return dataclasses.replace(
+      self,
+      place=move(self.place),
+      scale=move(self.scale),
+      offset=move(self.offset),
+      size=move(self.size),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearHead:
+  """logits_j = <w_j, x> + b_j, x flattened, and how far the model is off.
+
+  Attributes:
+    weights: w, [inputs, classes], float64.
+    bias: b, [classes], with all that offsets before the layer add to it.
+    size: sum of the absolute values behind `bias`, [classes].
+    growth: see `rounding.growth`, of the model and of `scores` together.
+  """
+
+  weights: np.ndarray
+  bias: np.ndarray
+  size: np.ndarray
+  growth: float
+
+  @classmethod
+  def of(
+    cls, layers: Sequence[tf.keras.layers.Layer], input_shape: Sequence[int]
+  ) -> LinearHead:
+    """The head made of elementwise layers and one Dense layer at the end."""
+    before = Elementwise.identity(input_shape)
+    for layer in layers[:-1]:
+      before = before.then(layer)
+    dense = layers[-1]
+    if before.place.ndim != 1:
+      raise ValueError(
+        f"Expected vectors before Dense {dense.name!r}, received inputs of"
+        f" shape {before.place.shape}. Put a Flatten layer before it."
+      )
+    kernel = dense.kernel.numpy().astype(np.float64)
+    bias = np.zeros(kernel.shape[1])
+    if dense.use_bias:
+      bias = dense.bias.numpy().astype(np.float64)
+    if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
+      raise ValueError(f"Expected finite weights in Dense {dense.name!r}.")
+    weights = np.empty_like(kernel)
+    weights[before.place] = before.scale[:, np.newaxis] * kernel
+    terms = len(kernel) + 2 + before.terms  # cast, product, sums, bias
+    unit = max(before.unit, rounding.unit(dense))
+    own = rounding.growth(terms + _OWN_TERMS, rounding.FLOAT64)
+    return cls(
+      weights,
+      before.offset @ kernel + bias,
+      before.size @ np.abs(kernel) + np.abs(bias),
+      rounding.growth(terms, unit) + 2 * own,
+    )
+
+  def scores(self, x: np.ndarray) -> np.ndarray:
+    """The logits of inputs [batch, inputs], in float64."""
+    return x @ self.weights + self.bias
+
+  def errors(self, x: np.ndarray) -> np.ndarray:
+    """Bound on |model's logit - exact logit| + |scores - exact logit|.
+
+    growth (sum_i |w_ij x_i| + |b_j|), and a grain for subnormal numbers.
+    """
+    magnitude = np.abs(x)
+    total = magnitude @ np.abs(self.weights) + self.size
+    grain = 1 + np.abs(self.weights).sum() + magnitude.sum(1, keepdims=True)
+    return self.growth * total + rounding.SUBNORMAL * grain
+
+
+def is_elementwise(layer: tf.keras.layers.Layer) -> bool:
+  """Whether `Elementwise.then` knows the layer."""
+  if type(layer) is _keras.Activation:
+    return layer.activation is tf.keras.activations.linear
+  if type(layer) is _keras.Flatten:
+    return layer.data_format == "channels_last"
+  return type(layer) in (*_AFFINE, _keras.Rescaling)
+
+
+def split(
+  chain: Sequence[tf.keras.layers.Layer],
+) -> tuple[list[tf.keras.layers.Layer], list[tf.keras.layers.Layer]]:
+  """Layers of the front end, and of the linear head: all of it if it can be.
+
+  Raises:
+    ValueError: the last layer is no Dense layer without an activation.
+  """
+  last = chain[-1]
+  if type(last) is not _keras.Dense:
+    raise ValueError(
+      "Expected a model that ends with a Dense layer, received"
+      f" {type(last).__name__} {last.name!r} at its end. Certify the logits:"
+      " leave softmax and the like out of the model."
+    )
+  if last.activation is not tf.keras.activations.linear:
+    name = getattr(last.activation, "__name__", repr(last.activation))
+    raise ValueError(
+      f"Expected the last layer, Dense {last.name!r}, without an activation,"
+      f" received {name!r}. Certify the logits: pass activation=None and"
+      " from_logits=True to the loss."
+    )
+  start = len(chain) - 1
+  while start and is_elementwise(chain[start - 1]):
+    start -= 1
+  return list(chain[:start]), list(chain[start:])
+
+
+def chain_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
+  """The layers of a Sequential or functional model, input first.
+
+  Models inside it are taken apart where they are chains themselves.
+
+  Raises:
+    ValueError: it is no chain of layers, each with one input.
+  """
+  if not isinstance(model, tf.keras.Model):
+    raise ValueError(
+      "Expected a Keras model, whose weights can be read, received"
+      f" {type(model).__name__}."
+    )
+  if not model.outputs or len(model.outputs) != 1 or len(model.inputs) != 1:
+    raise ValueError(
+      f"Expected a built Sequential or functional model with one input and one"
+      f" output, received {type(model).__name__} {model.name!r}. Pass the"
+      " network itself where it is wrapped, and give Sequential an Input."
+    )
+  layer = model.get_layer(model.output_names[0])
+  chain = [layer]
+  while not isinstance(layer, _keras.InputLayer):
+    nodes = layer.inbound_nodes
+    before = nodes[0].inbound_layers if len(nodes) == 1 else []
+    if isinstance(before, (list, tuple)):
+      raise ValueError(
+        f"Expected a chain of layers in {model.name!r}, received"
+        f" {type(layer).__name__} {layer.name!r} with several inputs or calls:"
+        " what it computes from x cannot be read off. Pass a chain, with"
+        " layers that no other model shares."
+      )
+    layer = before
+    chain.insert(0, layer)
+  return [part for layer in chain[1:] for part in _parts(layer)]
+
+
+def _parts(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
+  if not isinstance(layer, tf.keras.Model):
+    return [layer]
+  try:
+    return chain_of(layer)
+  except ValueError:
+    return [layer]  # opaque: it has a name, and nothing else is known

@@ -1,0 +1,173 @@
+"""The exponential mechanism: a private choice among public candidates."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import validate
+from tf_privrob.mechanisms import mechanism
+
+if TYPE_CHECKING:
+  import dp_accounting
+
+
+@dataclasses.dataclass(frozen=True)
+class ExponentialMechanism:
+  """Selects index j with probability proportional to exp(exponent score_j).
+
+  The exponent is dp_epsilon / (2 sensitivity), or dp_epsilon / sensitivity if
+  `monotone`. The candidates are fixed before the data are seen.
+
+  Guarantee: dp_epsilon-differential privacy if no score changes by more than
+  `sensitivity` between neighbours (McSherry and Talwar 2007; Theorem 3.10 of
+  Dwork and Roth 2014). With `monotone`, scores must also move one way only:
+  under add-or-remove-one, adding a record lowers none of them, or raises none.
+  That is a property of the scores (a count of errors has it, a mean does not)
+  which nobody can check from one score vector, and replacing a record does not
+  have it: the cost of replace-one is then 2 dp_epsilon.
+
+  More is true: between neighbours exponent score_j moves within an interval of
+  length dp_epsilon, so log(P(j) / Q(j)) lies in some [t - dp_epsilon, t], t in
+  [0, dp_epsilon] (bounded range, Durfee and Rogers 2019). Among all such laws
+  the pair on two points with these very ratios is the worst, its dp_delta at x
+  is (1 - exp(t - dp_epsilon)) (1 - exp(x - t)) / (1 - exp(-dp_epsilon)), and t
+  = (dp_epsilon + x) / 2 makes it largest (Dong, Durfee and Rogers 2020):
+
+    dp_delta(x) = (1 - exp((x - dp_epsilon) / 2))^2 / (1 - exp(-dp_epsilon)).
+
+  Two candidates attain it, so `dp_epsilon_at` is exact for the worst scores.
+
+  It is no additive mechanism (`Mechanism`): no noisy query is released, only an
+  index. Floating point: see there; besides, an index whose probability is
+  below 2^-52 or so may never be drawn.
+
+  Attributes:
+    sensitivity: largest change of any score between neighbours.
+    dp_epsilon: the privacy parameter of one selection.
+    monotone: whether all scores move one way when a record is added.
+  """
+
+  sensitivity: float
+  dp_epsilon: float
+  monotone: bool = False
+
+  def __post_init__(self):
+    validate.positive(sensitivity=self.sensitivity, dp_epsilon=self.dp_epsilon)
+    if not isinstance(self.monotone, bool):
+      raise ValueError(f"Expected monotone={self.monotone!r} in True, False.")
+
+  @property
+  def exponent(self) -> float:
+    """The factor of the scores."""
+    steps = 1.0 if self.monotone else 2.0
+    return self.dp_epsilon / (steps * self.sensitivity)
+
+  def probabilities(self, scores) -> tf.Tensor:
+    """The exact law of the index, float64 [..., K], for scores [..., K]."""
+    return tf.exp(tf.nn.log_softmax(self._logits(scores), axis=-1))
+
+  def select(
+    self, scores, seed: mechanism.Seed, num_draws: int | None = None
+  ) -> tf.Tensor:
+    """Draws one index for each score vector; the same seed draws the same.
+
+    Gumbel-max: argmax_j of exponent score_j + G_j with independent standard
+    Gumbel G_j has exactly the law of `probabilities`. G = -log(-log U), U from
+    float64 uniforms moved to the middle of their cells: never 0 or 1.
+
+    Args:
+      scores: real numbers [..., K], one vector for each selection. Every
+        vector of a batch is a release of its own and costs `event()`.
+      seed: a whole number or an integer tensor of shape [2].
+      num_draws: independent draws for each vector, each of which costs
+        `event()` too; None is one draw, without an axis of its own.
+
+    Returns:
+      int64 [...], or [num_draws, ...].
+
+    Raises:
+      ValueError: a score is not finite (in a graph, where values are not known
+        yet, a tf.errors.InvalidArgumentError when it runs).
+    """
+    logits = self._logits(scores)
+    shape = tf.shape(logits)
+    if num_draws is not None:
+      validate.positive_int(num_draws=num_draws)
+      shape = tf.concat([[num_draws], shape], axis=0)
+    uniform = tf.random.stateless_uniform(
+      shape, mechanism.stateless_seed(seed), dtype=tf.float64
+    )
+    gumbel = -tf.math.log(-tf.math.log1p(-(uniform + 2.0**-53)))
+    return tf.argmax(logits + gumbel, axis=-1)
+
+  def score_loss(self, num_candidates: int, failure_prob: float) -> float:
+    """How far below the best score the selected one may fall.
+
+    P(score <= max - (log K + log(1 / failure_prob)) / exponent) <=
+    failure_prob (Corollary 3.12 of Dwork and Roth 2014): each of K - 1
+    candidates that bad weighs at most failure_prob / K of the best one.
+    """
+    validate.positive_int(num_candidates=num_candidates)
+    validate.open_probability(failure_prob=failure_prob)
+    return math.log(num_candidates / failure_prob) / self.exponent
+
+  def event(self) -> dp_accounting.DpEvent:
+    """`LaplaceDpEvent` of noise multiplier 1 / dp_epsilon, which dominates.
+
+    dp_accounting 0.4.3 has no event for selection, nor for randomised
+    response, which would cover every pure mechanism. The Laplace mechanism of
+    the same dp_epsilon does not cover them all, but it covers this one: with v
+    = exp((x - dp_epsilon) / 2) it has dp_delta(x) = 1 - v, and this mechanism
+    at most (1 - v)^2 / (1 - exp(-dp_epsilon)), which is no more where v >=
+    exp(-dp_epsilon), that is for x >= -dp_epsilon. Below both are 1 - exp(x).
+    A pair that is dominated at every x stays so under adaptive composition and
+    under Poisson sampling (Zhu, Dong and Wang 2022).
+    """
+    import dp_accounting
+
+    return dp_accounting.LaplaceDpEvent(1.0 / self.dp_epsilon)
+
+  def dp_epsilon_at(self, dp_delta: float = 0.0) -> float:
+    """The exact cost of one selection, on the worst neighbouring scores."""
+    if dp_delta:
+      validate.open_probability(dp_delta=dp_delta)
+    root = math.sqrt(-dp_delta * math.expm1(-self.dp_epsilon))
+    return max(0.0, self.dp_epsilon + 2.0 * math.log1p(-root))
+
+  def _logits(self, scores) -> tf.Tensor:
+    """Checks scores; exponent (score - max score) <= 0, in float64."""
+    if not tf.is_tensor(scores):
+      scores = np.asarray(scores)  # in float64; TensorFlow takes float32
+    scores = tf.convert_to_tensor(scores)
+    if not (scores.dtype.is_floating or scores.dtype.is_integer):
+      raise ValueError(
+        f"Expected real scores, received dtype {scores.dtype.name}."
+      )
+    if scores.shape.rank == 0 or 0 in scores.shape:
+      raise ValueError(
+        "Expected scores of shape [..., K], one score for each of K >= 1"
+        f" candidates, received shape {scores.shape}."
+      )
+    scores = tf.cast(scores, tf.float64)
+    if tf.executing_eagerly():
+      _check_finite(scores.numpy())
+    else:
+      scores = tf.debugging.check_numerics(scores, "Expected finite scores")
+    best = tf.reduce_max(scores, axis=-1, keepdims=True)
+    return self.exponent * (scores - best)
+
+
+def _check_finite(scores: np.ndarray) -> None:
+  bad = np.argwhere(~np.isfinite(scores))
+  if len(bad):
+    index = tuple(int(place) for place in bad[0])
+    raise ValueError(
+      f"Expected finite scores, received {scores[index]} first at index"
+      f" {index[0] if len(index) == 1 else index}. Leave out candidates that"
+      " may not be selected; which ones must not depend on the data."
+    )
