@@ -97,14 +97,14 @@ class Study:
 
 def measure(scale) -> dict:
   """The smallest n for each d and dp_epsilon, of a `halfspaces_rates.Scale`."""
-  points = []
+  points, gamma = [], scale.gammas["packing"]
   for number, dp_epsilon in enumerate(scale.pure_dp_epsilons):
     start = None
     # Each budget has seeds of its own: with the same noise n * dp_epsilon
     # would be the same for all of them by construction.
     seeds = range(number * scale.pure_seeds, (number + 1) * scale.pure_seeds)
     for dimension in scale.pure_dimensions:
-      study = Study(dimension, scale.gamma, dp_epsilon)
+      study = Study(dimension, gamma, dp_epsilon)
       grid = halfspaces_search.sizes(1, _CAP, scale.pure_factor)
       found = halfspaces_search.smallest_n(study.risk, seeds, grid, start=start)
       start = found.n
@@ -115,13 +115,13 @@ def measure(scale) -> dict:
           **dataclasses.asdict(found),
           "censored": found.censored,
           "net_size": len(study.net),
-          "predicted": predicted(dimension, scale.gamma) / dp_epsilon,
+          "predicted": predicted(dimension, gamma) / dp_epsilon,
         }
       )
   return {
     "instance": "packing",
     "learner": "pure",
     "label": "exponential mechanism on a public net",
-    "gamma": scale.gamma,
+    "gamma": gamma,
     "points": points,
   }

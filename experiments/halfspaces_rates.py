@@ -11,7 +11,8 @@ projection, which is not robust ("control").
 Finite d adds a term of its own: <w, x> fluctuates by about 1 / sqrt(d), so
 that the same angle between w and w* is more robust in more dimensions. It
 makes n itself grow more slowly than sqrt(d), and the n of the learner without
-noise fall, until d is far above 1 / gamma^2.
+noise fall, until d is far above 1 / gamma^2; `halfspaces_ideal` has the formula
+for a simpler learner, which stands beside the measurements.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Scale:
   Attributes:
     dimensions: values of d, for each instance.
     learners: which ones, for each instance; see `Learner`.
-    gamma: the margin of both instances.
+    gammas: the margin of each instance, and of the packing. The larger it is,
+      the sooner d is far above 1 / gamma^2; blocks are several from 1/4 down.
     dp_epsilon: of the Gaussian learners.
     dp_delta: of the Gaussian learners.
     seeds: independent data sets and runs for each point.
@@ -58,7 +60,9 @@ class Scale:
 
   dimensions: dict[str, tuple[int, ...]]
   learners: dict[str, tuple[str, ...]]
-  gamma: float = 0.25
+  gammas: dict[str, float] = dataclasses.field(
+    default_factory=lambda: {"easy": 0.4, "blocks": 0.25, "packing": 0.25}
+  )
   dp_epsilon: float = 0.5
   dp_delta: float = 1e-6
   seeds: int = 10
@@ -88,7 +92,10 @@ SCALES = {
     pure_seeds=20,
   ),
   "small": Scale(
-    dimensions={"easy": (256, 512, 1024, 2048), "blocks": (256, 1024, 2048)},
+    dimensions={
+      "easy": (256, 512, 1024, 2048, 4096),
+      "blocks": (256, 1024, 4096),
+    },
     learners={
       "easy": ("dp", "free", "clean", "control"),
       "blocks": ("dp", "free"),
@@ -291,11 +298,11 @@ def rates_cell(part: str, scale: Scale) -> dict:
 
 def gaussian(instance_name: str, name: str, scale: Scale) -> dict:
   """The smallest n of one learner, for each d."""
-  learner = LEARNERS[name]
-  schedule = Schedule(scale.gamma, scale.dp_epsilon, scale.dp_delta)
+  learner, gamma = LEARNERS[name], scale.gammas[instance_name]
+  schedule = Schedule(gamma, scale.dp_epsilon, scale.dp_delta)
   points, start = [], None
   for dimension in scale.dimensions[instance_name]:
-    instance = INSTANCES[instance_name](dimension, scale.gamma)
+    instance = INSTANCES[instance_name](dimension, gamma)
     study = Study(learner, instance, schedule, scale.num_fresh)
     cap = min(scale.cap, _LARGEST // dimension)
     grid = halfspaces_search.sizes(scale.first, cap, scale.factor)
@@ -308,8 +315,8 @@ def gaussian(instance_name: str, name: str, scale: Scale) -> dict:
     "instance": instance_name,
     "learner": name,
     "label": learner.label,
-    "gamma": scale.gamma,
-    "radius": learner.radius * scale.gamma,
+    "gamma": gamma,
+    "radius": learner.radius * gamma,
     "steps": schedule.steps,
     "sampling_prob": schedule.sampling_prob,
     "stddev": schedule.stddev if learner.private else 0.0,

@@ -7,12 +7,14 @@ from typing import Any
 
 from experiments import grid_page
 from experiments import halfspaces_fit
+from experiments import halfspaces_ideal
 from experiments import halfspaces_rates
 from tf_privrob.report import formats
 
 Results = Mapping[str, Mapping[str, Any]]
 Table = grid_page.Table
 NAMES = {"easy": "uniform", "blocks": "blocks of Theorem 3"}
+_FAR = (2**18, 2**19, 2**20)  # values of d, for the formula
 
 
 def tables(results: Results) -> list[Table]:
@@ -81,15 +83,33 @@ def _size_table(results: Results, instance: str) -> Table:
       ratio = halfspaces_fit.size_interval(over, under)
     share = over and over["noise_share"]
     row += [between(ratio, 1), f"{share:.1f}" if share else "-"]
+    if instance == "easy":
+      row.append(_ideal(results, d))
     if "control" in shown:
       risk = shown["control"].get(d, {}).get("robust_risk")
       row.append(grid_page.percent(risk))
     rows.append(row)
   head = ["d", *(halfspaces_rates.LEARNERS[name].label for name in shown)]
   head += ["ratio to without noise, robust (95 %)", "noise over sampling"]
+  if instance == "easy":
+    head.append("noisy mean, robust, by formula")
   if "control" in shown:
     head.append("robust risk after projection, in %")
   return Table(f"Smallest n by dimension, {NAMES[instance]}", head, rows)
+
+
+def ideal(results: Results, learner: str = "dp") -> dict[str, Any] | None:
+  """Arguments of `halfspaces_ideal`, as this learner has on the easy one."""
+  result = find(results, "easy", learner)
+  names = ("gamma", "radius", "stddev", "sampling_prob", "steps")
+  return {name: result[name] for name in names} if result else None
+
+
+def _ideal(results: Results, dimension: int) -> str:
+  settings = ideal(results)
+  if settings is None:
+    return "-"
+  return f"{halfspaces_ideal.noisy_mean_n(dimension, **settings):,.0f}"
 
 
 def growth(results: Results) -> list[tuple[str, str, Any, str]]:
@@ -99,7 +119,7 @@ def growth(results: Results) -> list[tuple[str, str, Any, str]]:
     over, under = pairs(results, instance)
     if over:
       slope = fits.fit(over, under)
-      verdict = fits.growth_verdict(slope)
+      verdict = fits.growth_verdict(slope) + _shares(over, under)
       label = "exponent of d, ratio to without noise"
       found.append((name, label, slope, verdict))
     for learner, settings in halfspaces_rates.LEARNERS.items():
@@ -108,7 +128,33 @@ def growth(results: Results) -> list[tuple[str, str, Any, str]]:
         slope = fits.fit(points)
         label = f"exponent of d, n of {settings.label}"
         found.append((name, label, slope, fits.growth_verdict(slope)))
-  return found + _pure_growth(results)
+  return found + _ideal_growth(results) + _pure_growth(results)
+
+
+def _shares(over, under) -> str:
+  """Where the exponent of the ratio comes from: the fit is linear in log n."""
+  kept = [(a, b) for a, b in zip(over, under) if None not in (a["n"], b["n"])]
+  slopes = [halfspaces_fit.fit(points) for points in zip(*kept)]
+  if not slopes or None in slopes:
+    return ""
+  with_noise, without = (slope.value for slope in slopes)
+  return f" ({with_noise:+.2f} from n with noise, {-without:+.2f} from without)"
+
+
+def _ideal_growth(results: Results) -> list[tuple[str, str, Any, str]]:
+  """The exponents that the formula has, where it was measured and far out."""
+  settings = ideal(results)
+  dimensions = list(by_dimension(results, "easy", "dp"))
+  if settings is None or len(dimensions) < 2:
+    return []
+  found = []
+  for values in (dimensions, _FAR):
+    value = halfspaces_ideal.exponent(values, **settings)
+    label = "exponent of d, n of the noisy mean by formula"
+    place = f"for d = {min(values):,} to {max(values):,}"
+    exact = halfspaces_fit.Fit(value, value, value)
+    found.append((NAMES["easy"], label, exact, f"no measurement; {place}"))
+  return found
 
 
 def _pure_growth(results: Results) -> list[tuple[str, str, Any, str]]:
@@ -207,7 +253,9 @@ def notes() -> list[str]:
     " the grid the true one lies.",
     "Read the ratio to the learner without noise: n itself depends on the"
     " instance, which becomes easier in high dimensions (margins fluctuate by"
-    " 1 / sqrt(d)), for both learners.",
+    " 1 / sqrt(d)), for both learners. The noisy mean is the perceptron if"
+    " every example were always violated; its formula has the same effect, and"
+    " tells how far out n itself would grow like sqrt(d).",
     "Noise over sampling is the length of all noise over that of the random"
     " part of all examples; only far above 1 does privacy decide n.",
     "These are upper bounds of one algorithm on one distribution: they can"

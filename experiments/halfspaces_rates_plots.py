@@ -6,6 +6,7 @@ import math
 
 from experiments import grid_plots
 from experiments import halfspaces_fit
+from experiments import halfspaces_ideal
 from experiments import halfspaces_rates
 from experiments import halfspaces_rates_page as page
 
@@ -58,6 +59,18 @@ def size_figure(results: page.Results):
         label=settings.label,
         color=grid_plots.COLORS[_COLORS[learner]],
       )
+  settings = page.ideal(results)
+  if seen and settings:
+    formula = [
+      halfspaces_ideal.noisy_mean_n(d, **settings) for d in sorted(seen)
+    ]
+    left.plot(
+      sorted(seen),
+      formula,
+      color=grid_plots.COLORS["blue"],
+      linestyle="--",
+      label="noisy mean, robust, by formula",
+    )
   if seen:
     _log_dimensions(left, seen)
   left.set_title(f"{page.NAMES['easy']}: smallest n")

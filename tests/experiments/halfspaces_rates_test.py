@@ -12,6 +12,7 @@ import pytest
 
 from experiments import grid_plots
 from experiments import halfspaces_fit as fits
+from experiments import halfspaces_ideal
 from experiments import halfspaces_instances as instances
 from experiments import halfspaces_pure
 from experiments import halfspaces_rates
@@ -27,16 +28,19 @@ _ALL = [
   instances.Packing(5, 0.3),
 ]
 _TINY = halfspaces_rates.Scale(
-  dimensions={"easy": (16, 32, 64), "blocks": (16, 64)},
+  dimensions={"easy": (16, 32, 64), "blocks": (16,)},
   learners={"easy": ("dp", "free", "control"), "blocks": ("free",)},
-  gamma=0.5,
+  gammas={"easy": 0.5, "blocks": 0.5, "packing": 0.25},
   dp_epsilon=4.0,
   seeds=3,
+  factor=1.5,
   num_fresh=200,
+  first=16,
   cap=2**12,
   pure_dimensions=(2, 3, 4),
   pure_dp_epsilons=(0.5, 2.0),
-  pure_seeds=12,
+  pure_seeds=10,
+  pure_factor=1.19,
 )
 
 
@@ -323,6 +327,48 @@ def test_projection_keeps_inner_products_and_loses_the_margin():
   assert instances.robust_risk(weights, x, y, 0.9 * gamma) > 0.95
 
 
+_IDEAL = {
+  "gamma": 0.4,
+  "radius": 0.36,
+  "stddev": 3.0,
+  "sampling_prob": 0.4,
+  "steps": 25,
+}
+
+
+def test_noisy_mean_has_its_formula():
+  d, n, rng = 60, 90, np.random.default_rng(0)
+  risks = []
+  for seed in range(60):
+    x, y = instances.Easy(d, 0.4).draw(n, seed)
+    counts = rng.binomial(25, 0.4, n)
+    weights = (counts * y) @ x + rng.normal(0, 3.0 * 5, d)
+    fresh = instances.Easy(d, 0.4).draw(500, seed, instances.FRESH)
+    risks.append(instances.robust_risk(weights, *fresh, 0.36))
+  wanted = halfspaces_ideal.noisy_mean_risk(n, d, **_IDEAL)
+  assert 0.2 < wanted < 0.8
+  error = 3.5 * np.std(risks) / math.sqrt(len(risks))
+  assert error < 0.06
+  assert np.mean(risks) == pytest.approx(wanted, abs=error)
+
+
+def test_noisy_mean_n():
+  n = halfspaces_ideal.noisy_mean_n(1000, **_IDEAL)
+  assert halfspaces_ideal.noisy_mean_risk(n, 1000, **_IDEAL) == (
+    pytest.approx(0.1, rel=1e-6)
+  )
+  far = [2**20, 2**22]
+  # Far out it is sqrt(d) with noise and constant without, or judged clean.
+  assert halfspaces_ideal.exponent(far, **_IDEAL) == pytest.approx(
+    0.5, abs=0.02
+  )
+  for change in ({"stddev": 0.0}, {"radius": 0.0}):
+    flat = halfspaces_ideal.exponent(far, **{**_IDEAL, **change})
+    assert flat == pytest.approx(0, abs=0.02)
+  with pytest.raises(ValueError, match="radius < gamma"):
+    halfspaces_ideal.noisy_mean_n(10, **{**_IDEAL, "radius": 0.4})
+
+
 def test_cap_share_by_hand():
   assert halfspaces_pure.cap_share(2, 0.5) == pytest.approx(1 / 3)
   assert halfspaces_pure.cap_share(3, 0.5) == pytest.approx(1 / 4)
@@ -385,6 +431,7 @@ def test_page(results):
   point = results["easy-dp"]["points"][1]
   assert sizes[1][1] == f"{point['n']:,}"
   fitted = [row[1] for row in tables[2].rows]
+  assert "from n with noise" in tables[2].rows[0][-1]
   assert "exponent of d, ratio to without noise" in fitted
   assert any("mean log ratio" in text for text in fitted)
   for _, _, make in halfspaces_rates_plots.FIGURES:
