@@ -67,8 +67,9 @@ class Blocks:
     <s, m^(i)> >= gamma* sqrt(d') |m^(i)|,
 
   and x = y s / sqrt(d'). The halfspace w* = (1 / T) sum_i m^(i) / |m^(i)| has
-  norm 1 and margin gamma* / T = gamma. The means are uniform, brought to a root
-  mean square of gamma*, where about one draw in two passes the condition.
+  norm 1 and margin gamma* / T = gamma. The means have random signs and sizes
+  uniform in [2 gamma* - 1, 1] (from 0, if gamma* is below 1/2), brought to a
+  root mean square of gamma*, where about one draw in two passes the condition.
 
   (The text says d' = d / T; blocks of d / T^2 are what it counts with: T^2
   sqrt(d') = sqrt(d) / gamma up to a constant.)
@@ -105,8 +106,9 @@ class Blocks:
   def means(self, seed: int) -> np.ndarray:
     """The hidden means, [T^2, d']."""
     rng = np.random.default_rng([seed, _HIDDEN, 0, self.dimension])
-    size = self.dimension // self.num_blocks
-    found = rng.uniform(-1, 1, (self.num_blocks, size))
+    shape = (self.num_blocks, self.dimension // self.num_blocks)
+    found = rng.uniform(max(0.0, 2 * self.block_margin - 1), 1, shape)
+    found *= rng.choice([-1, 1], shape)
     scale = np.sqrt(np.mean(found**2, axis=1, keepdims=True))
     return np.clip(self.block_margin * found / scale, -1, 1)
 

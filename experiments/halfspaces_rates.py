@@ -30,7 +30,7 @@ from experiments import halfspaces_search
 
 INSTANCES = {
   "easy": halfspaces_instances.Easy,
-  "blocks": halfspaces_instances.Blocks,
+  "blocks": functools.partial(halfspaces_instances.Blocks, block_margin=0.8),
 }
 ROBUST, TRAINED = 0.9, 0.95  # times gamma: judged at, trained for (gamma')
 _LARGEST = 2**27  # numbers of a data set
@@ -44,7 +44,7 @@ class Scale:
     dimensions: values of d, for each instance.
     learners: which ones, for each instance; see `Learner`.
     gammas: the margin of each instance, and of the packing. The larger it is,
-      the sooner d is far above 1 / gamma^2; blocks are several from 1/4 down.
+      the sooner d is far above 1 / gamma^2; there are (0.8 / gamma)^2 blocks.
     dp_epsilon: of the Gaussian learners.
     dp_delta: of the Gaussian learners.
     seeds: independent data sets and runs for each point.
@@ -61,7 +61,7 @@ class Scale:
   dimensions: dict[str, tuple[int, ...]]
   learners: dict[str, tuple[str, ...]]
   gammas: dict[str, float] = dataclasses.field(
-    default_factory=lambda: {"easy": 0.4, "blocks": 0.25, "packing": 0.25}
+    default_factory=lambda: {"easy": 0.4, "blocks": 0.4, "packing": 0.25}
   )
   dp_epsilon: float = 0.5
   dp_delta: float = 1e-6

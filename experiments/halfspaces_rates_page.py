@@ -61,9 +61,11 @@ def _size(point) -> str:
 
 
 def between(fit, digits: int = 2) -> str:
-  """An estimate with its interval."""
+  """An estimate with its interval, if it has any."""
   if fit is None:
     return "-"
+  if fit.low == fit.high:
+    return f"{fit.value:.{digits}f}"
   low, high = f"{fit.low:.{digits}f}", f"{fit.high:.{digits}f}"
   return f"{fit.value:.{digits}f} ({low} to {high})"
 

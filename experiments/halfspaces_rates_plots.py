@@ -31,11 +31,14 @@ def _bars(axes, xs, fits, **style) -> None:
 
 
 def _log_dimensions(axes, dimensions) -> None:
+  from matplotlib import ticker
+
   axes.set_xscale("log", base=2)
   axes.set_yscale("log")
   axes.set_xticks(sorted(dimensions), [str(d) for d in sorted(dimensions)])
+  axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
   axes.minorticks_off()
-  axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.3g}")
   axes.set_xlabel("dimension d")
 
 
