@@ -14,6 +14,10 @@ from tf_privrob.report import formats
 Results = Mapping[str, Mapping[str, Any]]
 Table = grid_page.Table
 NAMES = {"easy": "uniform", "blocks": "blocks of Theorem 3"}
+_RATIOS = {
+  "free": "without noise",
+  "clean": "the same learner judged by its clean error",
+}
 _FAR = (2**18, 2**19, 2**20)  # values of d, for the formula
 
 
@@ -43,12 +47,14 @@ def by_dimension(
   return {point["x"]: point for point in found["points"]} if found else {}
 
 
-def pairs(results: Results, instance: str) -> tuple[list, list]:
-  """Points with noise and without, of the d that both have."""
-  with_noise = by_dimension(results, instance, "dp")
-  without = by_dimension(results, instance, "free")
-  common = sorted(set(with_noise) & set(without))
-  return [with_noise[d] for d in common], [without[d] for d in common]
+def pairs(
+  results: Results, instance: str, other: str = "free"
+) -> tuple[list, list]:
+  """Points of "dp" and of another learner, of the d that both have."""
+  over = by_dimension(results, instance, "dp")
+  under = by_dimension(results, instance, other)
+  common = sorted(set(over) & set(under))
+  return [over[d] for d in common], [under[d] for d in common]
 
 
 def _size(point) -> str:
@@ -118,12 +124,13 @@ def growth(results: Results) -> list[tuple[str, str, Any, str]]:
   """What is fitted: instance, quantity, estimate, verdict in words."""
   fits, found = halfspaces_fit, []
   for instance, name in NAMES.items():
-    over, under = pairs(results, instance)
-    if over:
-      slope = fits.fit(over, under)
-      verdict = fits.growth_verdict(slope) + _shares(over, under)
-      label = "exponent of d, ratio to without noise"
-      found.append((name, label, slope, verdict))
+    for other, text in _RATIOS.items():
+      over, under = pairs(results, instance, other)
+      if over:
+        slope = fits.fit(over, under)
+        verdict = fits.growth_verdict(slope) + _shares(over, under)
+        label = f"exponent of d, ratio to {text}"
+        found.append((name, label, slope, verdict))
     for learner, settings in halfspaces_rates.LEARNERS.items():
       points = list(by_dimension(results, instance, learner).values())
       if points:
@@ -139,8 +146,10 @@ def _shares(over, under) -> str:
   slopes = [halfspaces_fit.fit(points) for points in zip(*kept)]
   if not slopes or None in slopes:
     return ""
-  with_noise, without = (slope.value for slope in slopes)
-  return f" ({with_noise:+.2f} from n with noise, {-without:+.2f} from without)"
+  over_value, under_value = (slope.value for slope in slopes)
+  return (
+    f" ({over_value:+.2f} from its n, {-under_value:+.2f} from the other's)"
+  )
 
 
 def _ideal_growth(results: Results) -> list[tuple[str, str, Any, str]]:

@@ -444,7 +444,7 @@ def test_page(results):
   point = results["easy-dp"]["points"][1]
   assert sizes[1][1] == f"{point['n']:,}"
   fitted = [row[1] for row in tables[2].rows]
-  assert "from n with noise" in tables[2].rows[0][-1]
+  assert "from its n" in tables[2].rows[0][-1]
   assert "exponent of d, ratio to without noise" in fitted
   assert any("mean log ratio" in text for text in fitted)
   for _, _, make in halfspaces_rates_plots.FIGURES:
