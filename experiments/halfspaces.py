@@ -22,6 +22,8 @@ from experiments import halfspaces_cells
 from experiments import halfspaces_page
 from experiments import halfspaces_plots
 from experiments import halfspaces_rates
+from experiments import halfspaces_rates_page
+from experiments import halfspaces_rates_plots
 from experiments import training
 
 
@@ -32,7 +34,7 @@ class Experiment(grid_models.ModelExperiment):
 
   def all_cells(self, scale: halfspaces_cells.Scale):
     """Perceptrons first."""
-    return halfspaces_cells.cells(scale, halfspaces_rates.PARTS)
+    return _cells(scale)
 
   def train(self, cell: halfspaces_cells.Cell, folder) -> dict:
     """A network under DP-SGD."""
@@ -53,35 +55,32 @@ class Experiment(grid_models.ModelExperiment):
     if cell.recipe == halfspaces_cells.PERCEPTRON:
       return halfspaces_measure.perceptron_cell(cell, self.scale, self.dataset)
     if cell.recipe == halfspaces_cells.RATES:
-      return halfspaces_rates.rates_cell(cell.part, self.scale.rates)
+      scale = halfspaces_rates.SCALES[self.scale.rates]
+      return halfspaces_rates.rates_cell(cell.part, scale)
     return halfspaces_measure.attack_cell(self.scale, self.dataset, model)
 
   def tables(self, results):
     """Accuracies, robust accuracies, networks, sample sizes, speed."""
     return [
       *halfspaces_page.tables(self.record, results),
-      *halfspaces_rates.tables(_rates(results)),
+      *halfspaces_rates_page.tables(results),
     ]
 
   def figures(self, results):
     """Figures 1 and 2, and the sample sizes."""
     for name, caption, make in halfspaces_plots.FIGURES:
       yield name, caption, grid_plots.draw(make, self.record, results)
-    for name, caption, make in halfspaces_rates.FIGURES:
-      yield name, caption, grid_plots.draw(make, _rates(results))
+    for name, caption, make in halfspaces_rates_plots.FIGURES:
+      yield name, caption, grid_plots.draw(make, results)
 
   def notes(self) -> list[str]:
     """How to read it all."""
-    return halfspaces_page.notes(self.record)
+    return halfspaces_page.notes(self.record) + halfspaces_rates_page.notes()
 
 
-def _rates(results) -> dict[str, dict]:
-  """The results of the rates, by part."""
-  return {
-    result["part"]: result
-    for result in results.values()
-    if result["recipe"] == halfspaces_cells.RATES
-  }
+def _cells(scale: halfspaces_cells.Scale):
+  parts = halfspaces_rates.SCALES[scale.rates].parts()
+  return halfspaces_cells.cells(scale, parts)
 
 
 def main() -> None:
@@ -91,7 +90,7 @@ def main() -> None:
   wanted = grid_flags.check(
     scales,
     halfspaces_cells.DATASETS,
-    lambda: halfspaces_cells.cells(scales[scale_name], halfspaces_rates.PARTS),
+    lambda: _cells(scales[scale_name]),
   )
 
   def make(out_dir, command_line):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Optional
 
 DATASETS = ("digits", "mnist", "mnist_5k", "usps")
@@ -97,7 +98,7 @@ class Cell:
     return int(self.part.split("-")[1])
 
 
-def cells(scale: Scale, rates: tuple[str, ...]) -> list[Cell]:
+def cells(scale: Scale, rates: Sequence[str]) -> list[Cell]:
   """Perceptrons, networks, rates."""
   found = [
     Cell(PERCEPTRON, None, f"{accounting}-{batch_size}")
