@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 from typing import Protocol
 
 _RECORD = "experiment.json"
@@ -31,6 +32,33 @@ class Cell(Protocol):
   name: str
   model: str
   training: Cell
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetCell:
+  """A cell of a model that is known by its recipe and its budget.
+
+  Attributes:
+    recipe: by name.
+    dp_epsilon: the budget; None without one.
+    part: what is done, e.g. "train".
+  """
+
+  recipe: str
+  dp_epsilon: Optional[float]
+  part: str
+
+  @property
+  def model(self) -> str:
+    """The sub-folder that the cells of one trained model share."""
+    if self.dp_epsilon is None:
+      return self.recipe
+    return f"{self.recipe}-{self.dp_epsilon:g}"
+
+  @property
+  def name(self) -> str:
+    """As in --cells; its result is <name>.json."""
+    return f"{self.model}/{self.part}"
 
 
 def select(every: Sequence[Cell], text: str) -> list[Cell]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Optional
+
+from experiments import grid
 
 DATASETS = ("digits", "mnist", "mnist_5k", "usps")
 DP_DELTAS = {"usps": 1e-4}  # of the paper; 1e-5 for all others
@@ -54,31 +55,12 @@ class Scale:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Cell(grid.BudgetCell):
   """One piece of work.
 
-  Attributes:
-    recipe: PERCEPTRON, CNN or RATES.
-    dp_epsilon: the budget of a network; None for the others.
-    part: "<accounting>-<batch size>", "train", "attack", or a part of the
-      rates.
+  The recipe is PERCEPTRON, CNN or RATES, only networks have a budget, and the
+  part is "<accounting>-<batch size>", "train", "attack", or one of the rates.
   """
-
-  recipe: str
-  dp_epsilon: Optional[float]
-  part: str
-
-  @property
-  def model(self) -> str:
-    """The sub-folder."""
-    if self.dp_epsilon is None:
-      return self.recipe
-    return f"{self.recipe}-{self.dp_epsilon:g}"
-
-  @property
-  def name(self) -> str:
-    """As in --cells; its result is <name>.json."""
-    return f"{self.model}/{self.part}"
 
   @property
   def training(self) -> Cell:

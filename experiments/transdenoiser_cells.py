@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Optional
 
+from experiments import grid
+
 DATASETS = ("digits", "mnist", "mnist_5k")
 DP_DELTA = 1e-5
 PUBLIC_SHARE = 0.5  # of the training images, for the frozen classifier
@@ -86,30 +88,12 @@ class Scale:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Cell(grid.BudgetCell):
   """One model and what is done with it.
 
-  Attributes:
-    recipe: its name, or PUBLIC, or AUDIT.
-    dp_epsilon: the budget, at DP_DELTA; None without one.
-    part: "train", "certify", "attack-<l_2 size>", or a name from AUDITS.
+  The recipe may be PUBLIC or AUDIT, the budget is at DP_DELTA, and the part is
+  "train", "certify", "attack-<l_2 size>", or a name from AUDITS.
   """
-
-  recipe: str
-  dp_epsilon: Optional[float]
-  part: str
-
-  @property
-  def model(self) -> str:
-    """The sub-folder that the cells of one trained model share."""
-    if self.dp_epsilon is None:
-      return self.recipe
-    return f"{self.recipe}-{self.dp_epsilon:g}"
-
-  @property
-  def name(self) -> str:
-    """As in --cells; its result is <name>.json."""
-    return f"{self.model}/{self.part}"
 
   @property
   def attack_norm(self) -> float:

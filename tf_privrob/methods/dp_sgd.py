@@ -254,15 +254,8 @@ class DPSGD(method.Method):
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far, for the statement."""
-    sampler = self._plan.sampler
     self._run_record.update(
-      steps=steps,
-      sessions=sessions,
-      noise_multiplier=self._plan.noise_multiplier,
-      sampler=sampler.kind,
-      sampling_prob=sampler.expected_batch_size / sampler.num_examples,
-      num_examples=sampler.num_examples,
-      participations=sampler.max_participations(0, steps),
+      self._plan.record(steps, sessions),
       caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
 

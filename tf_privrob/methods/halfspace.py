@@ -311,14 +311,8 @@ class Halfspaces(linear.LinearMethod):
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far; ends when all halfspaces are done."""
-    sampler = self._plan.sampler
     self._run_record.update(
-      steps=steps,
-      sessions=sessions,
-      noise_multiplier=self._plan.noise_multiplier,
-      sampler=sampler.kind,
-      sampling_prob=sampler.sampling_prob,
-      num_examples=sampler.num_examples,
+      self._plan.record(steps, sessions),
       caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
     if self.config.stop_risk is not None:

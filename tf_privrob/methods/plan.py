@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from tf_privrob import data
 from tf_privrob import privacy
@@ -35,6 +36,19 @@ class TrainingPlan:
   def round_steps(self) -> int:
     """Steps between two validations: an epoch."""
     return self.sampler.steps_per_epoch
+
+  def record(self, steps: int, sessions: int) -> dict[str, Any]:
+    """What `steps` steps released, for the statement."""
+    sampler = self.sampler
+    return {
+      "steps": steps,
+      "sessions": sessions,
+      "noise_multiplier": self.noise_multiplier,
+      "sampler": sampler.kind,
+      "sampling_prob": sampler.expected_batch_size / sampler.num_examples,
+      "num_examples": sampler.num_examples,
+      "participations": sampler.max_participations(0, steps),
+    }
 
 
 @dataclasses.dataclass(frozen=True)
