@@ -19,11 +19,12 @@ def chosen(images: tf.Tensor, labels: tf.Tensor, share: float) -> tf.Tensor:
 
   The 16-bit halves v_k of all float32 values and the label are hashed by
 
-    h = (sum_k a_k v_k) mod p, p = 2^31 - 1,
+    h = (sum_k a_k v_k)^5 mod p, p = 2^31 - 1,
 
   with public coefficients a_k drawn once below p (multilinear hashing: two
-  different examples collide with probability 1/p over the draw). An example is
-  chosen if h < share * p.
+  different examples collide with probability 1/p over the draw). The power is a
+  permutation, as 5 does not divide p - 1, and parts examples that are nearly
+  equal. An example is chosen if h < share * p.
   """
   size = int(np.prod(images.shape[1:]))
   flat = tf.reshape(tf.cast(images, tf.float32), [-1, size])
@@ -38,5 +39,8 @@ def chosen(images: tf.Tensor, labels: tf.Tensor, share: float) -> tf.Tensor:
   ):
     products = tf.math.floormod(values * tf.constant(part, tf.int64), _PRIME)
     total += tf.reduce_sum(products, axis=1)
-  found = tf.math.floormod(total, _PRIME)
+  base = tf.math.floormod(total, _PRIME)
+  square = tf.math.floormod(base * base, _PRIME)
+  fourth = tf.math.floormod(square * square, _PRIME)
+  found = tf.math.floormod(fourth * base, _PRIME)
   return tf.cast(found, tf.float64) < share * _PRIME

@@ -52,8 +52,13 @@ class RobustTraining(dp_sgd.DPSGD):
   def _check_network(self, network: tf.keras.Model) -> None:
     if self._private:
       super()._check_network(network)
-    else:
-      dp_sgd.refuse_activity_regularizers(network)
+      return
+    dp_sgd.refuse_activity_regularizers(network)
+    if self.config.ema_decay and _normalises_batches(network):
+      raise ValueError(
+        "Expected ema_decay=0 with batch normalisation, whose moving statistics"
+        f" are those of the last weights, received {self.config.ema_decay!r}."
+      )
 
   @property
   def bounded_network(self) -> tf.keras.Model:
@@ -92,11 +97,7 @@ class RobustTraining(dp_sgd.DPSGD):
     return dataclasses.replace(plan, sampler=sampler)
 
   def _needs_whole_batches(self) -> bool:
-    kind = tf.keras.layers.BatchNormalization
-    return self.config.needs_whole_batches or any(
-      isinstance(layer, kind) and layer.trainable
-      for layer in self.network.submodules
-    )
+    return self.config.needs_whole_batches or _normalises_batches(self.network)
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Checks the weights, then builds what DP-SGD needs."""
@@ -235,6 +236,13 @@ class AttackedTraining(RobustTraining):
     """
     progress = self._ramp_progress() if ramped else 1.0
     return tf.where(self._warm(), 1 + progress * (share - 1), 1.0)
+
+
+def _normalises_batches(network: tf.keras.Model) -> bool:
+  kind = tf.keras.layers.BatchNormalization
+  return any(
+    isinstance(layer, kind) and layer.trainable for layer in network.submodules
+  )
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
