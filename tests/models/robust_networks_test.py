@@ -70,6 +70,22 @@ def test_form_for_ibp_is_orthogonal():
       assert not bias.any()
 
 
+def test_form_for_diffai_is_uniform_and_has_smaller_boxes():
+  network = models.by_name("yale_cnn_diffai", (16, 16, 1), 5)
+  for layer in network.layers:
+    if layer.weights:
+      kernel = layer.kernel.numpy()
+      limit = 1 / np.sqrt(np.prod(kernel.shape[:-1]))
+      assert 0.9 * limit < np.abs(kernel).max() <= limit
+  x, y = _images((16, 16, 1)), np.array([0, 1, 2])
+  plain = models.by_name("yale_cnn", (16, 16, 1), 5)
+  widths = [
+    np.max(bounds.Interval(elide=False).worst_case_logits(net, x, y, 0.03))
+    for net in (network, plain)
+  ]
+  assert 100 * widths[0] < widths[1]
+
+
 def test_form_for_the_dual_is_square_and_halves_by_four():
   network = models.by_name("yale_cnn_dual", (12, 8, 1), 5)
   padding = network.layers[0]

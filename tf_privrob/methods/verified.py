@@ -24,7 +24,8 @@ class VerifiedTraining(robust.AttackedTraining):
     alpha CE(f(x), y) + (1 - alpha) L_rob(v, y), alpha = 1 in the warm-up,
 
   with v of `bounds`, at the radius of the step. A subclass gives L_rob. Bounds
-  are of the network in inference mode, in float32.
+  are of the network in inference mode, in float32; the training metric
+  `nonprivate/verified_accuracy` is by them, at the radius of the step.
 
   Guarantee: privacy none, or with private=True that of DP-SGD: both terms see
   the example itself, and are one clipped gradient. Robustness: `certifier()`

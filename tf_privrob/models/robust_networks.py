@@ -26,14 +26,15 @@ class _Style(NamedTuple):
 
   use_bias: bool = False  # of convolutions
   halving: int = 3  # kernel size of convolutions of stride 2
-  orthogonal: bool = False
+  initial: str = "fan_out"  # see `_initial`
   zero_last: bool = False
 
 
 _STYLES = {
   "plain": _Style(),  # natural, PGD and WRM training
   "trades": _Style(use_bias=True, zero_last=True),
-  "ibp": _Style(use_bias=True, orthogonal=True),
+  "ibp": _Style(use_bias=True, initial="orthogonal"),
+  "diffai": _Style(use_bias=True, initial="uniform"),  # no weight normalisation
   "dual": _Style(use_bias=True, halving=4),
 }
 STYLES = tuple(_STYLES)
@@ -55,7 +56,7 @@ def yale_cnn(
     input_shape: height, width, channels of an image.
     num_classes: number of logits.
     scale: s, channels of the first block.
-    style: "plain", "trades", "ibp" or "dual".
+    style: "plain", "trades", "ibp", "diffai" or "dual".
     seed: of the initial weights.
   """
   blocks = [(scale * 2**block, (1, 2)) for block in range(4)]
@@ -86,11 +87,10 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
 
   def conv(filters, stride):
     size = form.halving if stride == 2 else 3
-    initial = (
-      _initializers.Orthogonal(seed=next(s))
-      if form.orthogonal
-      else fan_out_normal(size, filters, next(s))
-    )
+    if form.initial == "fan_out":
+      initial = fan_out_normal(size, filters, next(s))
+    else:
+      initial = _initial(form.initial, next(s))
     return _layers.Conv2D(
       filters,
       size,
@@ -102,9 +102,7 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
     )
 
   def dense(units, activation=None):
-    kind = _initializers.GlorotUniform
-    kind = _initializers.Orthogonal if form.orthogonal else kind
-    initial = kind(seed=next(s))
+    initial = _initial(form.initial, next(s))
     if form.zero_last and activation is None:
       initial = "zeros"
     return _layers.Dense(units, activation, kernel_initializer=initial)
@@ -218,6 +216,17 @@ def ibp_small(
     ],
     name="ibp_small",
   )
+
+
+def _initial(kind: str, seed: int) -> tf.keras.initializers.Initializer:
+  """Of a kernel; "fan_out" is for convolutions only, else Glorot's."""
+  if kind == "orthogonal":
+    return _initializers.Orthogonal(seed=seed)
+  if kind == "uniform":  # within 1 / sqrt(fan_in): small enough for boxes
+    return _initializers.VarianceScaling(
+      1 / 3, mode="fan_in", distribution="uniform", seed=seed
+    )
+  return _initializers.GlorotUniform(seed)
 
 
 def fan_out_normal(
