@@ -58,3 +58,22 @@ def test_copies_depend_on_the_seed_and_on_nothing_else(kind):
 def test_unknown_kind_offers_the_nearest():
   with pytest.raises(ValueError, match="Did you mean 'shift'"):
     data.augment(_images(), "shfit", [1, 2])
+
+
+def test_shift4_flip_moves_by_up_to_four_pixels():
+  images = np.zeros((2000, 9, 9, 1), "float32")
+  images[:, 4, 4] = 1
+  moved = data.augment(tf.constant(images), "shift4_flip", [3, 4]).numpy()
+  offsets = np.argwhere(moved[..., 0])[:, 1:] - 4
+  assert len(offsets) == 2000
+  assert {tuple(o) for o in offsets} == {
+    (a, b) for a in range(-4, 5) for b in range(-4, 5)
+  }
+  images[:, 4, 4], images[:, 4, 5] = 0, 1
+  centre = data.augment(tf.constant(images), "shift4_flip", [3, 4]).numpy()
+  # The same shifts: a pixel right of the centre ends up left in half of them.
+  gaps = np.argwhere(centre[..., 0])
+  before = {row: place for row, *place in np.argwhere(moved[..., 0])}
+  signs = [place[1] - before[row][1] for row, *place in gaps]
+  assert set(signs) == {-1, 1}
+  assert 0.45 < np.mean(np.array(signs) == 1) < 0.55

@@ -64,3 +64,15 @@ def test_a_linear_model_has_exact_radii_without_draws(tmp_path):
   assert found["confidence"] == 1
   assert found["num_estimation"] is None
   assert found["method"] == "linear_margin"
+
+
+def test_a_verified_trainer_has_radii_without_draws(tmp_path):
+  digits = data.load("digits")
+  model = methods.IBP(_network(), methods.IBPConfig(attack_eps=0.01))
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
+  assert certifier == certify.VerifiedBound(0.01)
+  found = evaluation.certify_rows(
+    model, digits, certifier, 5, 0, tmp_path / "c.csv", False
+  )
+  assert (found["norm"], found["confidence"]) == ("linf", 1)
+  assert found["method"] == "verified_interval"

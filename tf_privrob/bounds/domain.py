@@ -60,6 +60,10 @@ class Domain(abc.ABC):
     """Whether the guarantee holds; False for an estimate."""
     return True
 
+  def check(self, network: tf.keras.Model) -> None:
+    """Refuses, with the reason, a network that cannot be bounded."""
+    program_lib.read(network)
+
   def output_bounds(
     self,
     network: tf.keras.Model,

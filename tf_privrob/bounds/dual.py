@@ -88,6 +88,10 @@ class Dual(domain.Domain):
     """Whether the guarantee holds: for exact norms only."""
     return self.norm == "l1"
 
+  def check(self, network):
+    """Refuses activations other than ReLUs too."""
+    _check_relus(program_lib.read(network))
+
   def _output_bounds(self, program, box):
     return self._units(self._prepared(program, box), len(program.steps))
 

@@ -109,8 +109,13 @@ class VerifiedBound(certifier.Certifier):
   def stream(
     self, logits_fn, x, y=None, seed=0, indices=None
   ) -> Iterator[certificate.Certificate]:
-    """Yields one proven row an input; `logits_fn` is a Keras network."""
+    """Yields one proven row an input; `logits_fn` is a Keras network.
+
+    A model whose calls are those of a network inside it says so by a property
+    `bounded_network`, as robust trainers do.
+    """
     del seed
+    logits_fn = getattr(logits_fn, "bounded_network", logits_fn)
     if not isinstance(logits_fn, tf.keras.Model):
       raise ValueError(
         "Expected a Keras network, whose layers bounds can be pushed through,"

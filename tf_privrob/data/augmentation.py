@@ -10,8 +10,9 @@ import tensorflow as tf
 
 from tf_privrob import validate
 
-AUGMENTATIONS = ("none", "noise", "shift", "shift_flip")
-_SHIFT = 2  # pixels in each direction
+AUGMENTATIONS = ("none", "noise", "shift", "shift_flip", "shift4_flip")
+# Pixels in each direction.
+_SHIFTS = {"shift": 2, "shift_flip": 2, "shift4_flip": 4}
 
 
 def augment(
@@ -23,7 +24,8 @@ def augment(
     images: [batch, height, width, channels]; "none" and "noise" take any rank.
     kind: "none"; "noise" adds Gaussian noise of `stddev`, unclipped as in
       randomised smoothing; "shift" moves by up to two pixels, zeros coming in;
-      "shift_flip" also mirrors half of the images.
+      "shift_flip" also mirrors half of the images; "shift4_flip" moves by up to
+      four pixels and mirrors half.
     seed: shape [2].
     stddev: of the noise.
   """
@@ -35,7 +37,7 @@ def augment(
     return images + stddev * tf.random.stateless_normal(
       shape, seed, dtype=images.dtype
     )
-  shifted = _shift(images, seed)
+  shifted = _shift(images, seed, _SHIFTS[kind])
   if kind == "shift":
     return shifted
   coins = tf.random.stateless_uniform(
@@ -45,13 +47,13 @@ def augment(
   return tf.where(coins < 0.5, tf.reverse(shifted, [2]), shifted)
 
 
-def _shift(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-  """Moves every image by its own offset."""
+def _shift(images: tf.Tensor, seed: tf.Tensor, most: int) -> tf.Tensor:
+  """Moves every image by its own offset, up to `most` pixels."""
   count, (height, width) = tf.shape(images)[0], images.shape[1:3]
   offsets = tf.random.stateless_uniform(
-    [2, count], seed, 0, 2 * _SHIFT + 1, dtype=tf.int32
+    [2, count], seed, 0, 2 * most + 1, dtype=tf.int32
   )
-  margin = (_SHIFT, _SHIFT)
+  margin = (most, most)
   padded = tf.pad(images, [(0, 0), margin, margin, (0, 0)])
   rows = offsets[0][:, tf.newaxis] + tf.range(height)
   columns = offsets[1][:, tf.newaxis] + tf.range(width)

@@ -82,7 +82,7 @@ class ClippedGradients:
     jit_compile: bool = False,
   ):
     validate.positive(l2_clip_norm=l2_clip_norm)
-    refuse_batch_normalization(network)
+    self._refuse(network)
     self.l2_clip_norm = float(l2_clip_norm)
     self.variables = list(network.trainable_variables)
     if not self.variables:
@@ -104,6 +104,10 @@ class ClippedGradients:
     self._compiled_sum = (
       tf.function(self._sum, jit_compile=True) if jit_compile else self._sum
     )
+
+  def _refuse(self, network: tf.keras.layers.Layer) -> None:
+    """Refuses layers whose gradients cannot be clipped one by one."""
+    refuse_batch_normalization(network)
 
   def sensitivity(self, neighbouring: str = "add_or_remove_one") -> float:
     """Largest l2 distance between the sums of two neighbouring batches."""

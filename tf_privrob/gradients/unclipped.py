@@ -13,8 +13,8 @@ class UnclippedGradients(clipping.ClippedGradients):
   """The sum of all gradients, in one backward pass.
 
   Nothing bounds what one example adds: the sensitivity is infinite, so that
-  noise cannot be calibrated to it by mistake. Otherwise it answers as
-  `ClippedGradients` does.
+  noise cannot be calibrated to it by mistake. Layers and losses may mix the
+  examples of a batch. Otherwise it answers as `ClippedGradients` does.
 
   Args:
     loss_fn: see `ClippedGradients`.
@@ -25,6 +25,9 @@ class UnclippedGradients(clipping.ClippedGradients):
   def __init__(self, loss_fn, network, jit_compile: bool = False):
     super().__init__(loss_fn, network, 1.0, "loop", jit_compile)
     self.l2_clip_norm = math.inf
+
+  def _refuse(self, network) -> None:
+    """Nothing: no example is clipped on its own."""
 
   def _sum(self, batch, mask, seed) -> clipping.ClippedSum:
     with tf.GradientTape() as tape:

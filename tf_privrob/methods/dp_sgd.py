@@ -58,19 +58,28 @@ class DPSGD(method.Method):
     **kwargs,
   ):
     super().__init__(network, config, record, **kwargs)
-    gradients.refuse_batch_normalization(network)
-    _refuse_activity_regularizers(network)
+    self._check_network(network)
     if network.built and method.input_shape(network):
       self(tf.zeros([1, *method.input_shape(network)]))
 
+  def _check_network(self, network: tf.keras.Model) -> None:
+    """Refuses layers that tie the examples of a batch together."""
+    gradients.refuse_batch_normalization(network)
+    refuse_activity_regularizers(network)
+
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """SGD or Adam with the config's schedule."""
-    rate = self.config.learning_rate
-    if steps and self.config.learning_rate_schedule == "cosine":
-      rate = tf.keras.optimizers.schedules.CosineDecay(rate, steps)
+    rate = self._learning_rate(steps)
     if self.config.optimizer == "adam":
       return tf.keras.optimizers.Adam(rate)
     return tf.keras.optimizers.SGD(rate, momentum=self.config.momentum)
+
+  def _learning_rate(self, steps: int | None):
+    """A number, or Keras' schedule over the steps."""
+    rate = self.config.learning_rate
+    if steps and self.config.learning_rate_schedule == "cosine":
+      return tf.keras.optimizers.schedules.CosineDecay(rate, steps)
+    return rate
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
@@ -269,7 +278,8 @@ def draw(
   return [tf.reshape(n, tensor.shape) for n, tensor in zip(noise, like)]
 
 
-def _refuse_activity_regularizers(network: tf.keras.Model) -> None:
+def refuse_activity_regularizers(network: tf.keras.Model) -> None:
+  """Raises where a layer's regulariser depends on the batch."""
   for layer in network.submodules:
     if getattr(layer, "activity_regularizer", None) is not None:
       raise ValueError(

@@ -25,6 +25,11 @@ from tf_privrob.models.networks import random_features_linear
 from tf_privrob.models.networks import scattering_linear
 from tf_privrob.models.networks import secure_sgd_mnist
 from tf_privrob.models.networks import tutorial_cnn
+from tf_privrob.models.robust_networks import fashion_mnist_cnn
+from tf_privrob.models.robust_networks import ibp_small
+from tf_privrob.models.robust_networks import small_dual_resnet
+from tf_privrob.models.robust_networks import yale_cnn
+from tf_privrob.models.wide_residual import wide_resnet
 
 __all__ = [
   "DENOISERS",
@@ -38,6 +43,8 @@ __all__ = [
   "denoiser_of",
   "dpal_cifar10",
   "dpal_mnist",
+  "fashion_mnist_cnn",
+  "ibp_small",
   "linear",
   "load_classifier",
   "load_model",
@@ -49,7 +56,10 @@ __all__ = [
   "returns_probabilities",
   "scattering_linear",
   "secure_sgd_mnist",
+  "small_dual_resnet",
   "smooth_denoiser",
   "tutorial_cnn",
   "vgg_cifar10",
+  "wide_resnet",
+  "yale_cnn",
 ]

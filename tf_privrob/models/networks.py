@@ -1,6 +1,7 @@
 """Networks by name; without batch normalisation, so that they can be private.
 
-The exceptions are those of `classifiers`, which are trained on public data.
+The exceptions are those of `classifiers`, which are trained on public data, and
+`wide_resnet`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from tf_privrob import layers as privrob_layers
 from tf_privrob import validate
 from tf_privrob.models import building
 from tf_privrob.models import classifiers
+from tf_privrob.models import robust_networks
+from tf_privrob.models import wide_residual
 
 _layers = tf.keras.layers
 Shape = building.Shape
@@ -317,6 +320,9 @@ _BUILDERS = {
   "dpal_mnist_bn": functools.partial(dpal_mnist, standardization="moving"),
   "dpal_mnist_released": functools.partial(dpal_mnist, standardization="batch"),
   "dpal_mnist_tanh": functools.partial(dpal_mnist, activation="tanh"),
+  "fashion_mnist_cnn": robust_networks.fashion_mnist_cnn,
+  "har_mlp": functools.partial(mlp, hidden=(1000, 100)),
+  "ibp_small": robust_networks.ibp_small,
   "linear": linear,
   "mlp": mlp,
   "pixeldp_mnist": pixeldp_mnist,
@@ -324,10 +330,25 @@ _BUILDERS = {
   "residual_mnist": classifiers.residual_mnist,
   "secure_sgd_mnist": secure_sgd_mnist,
   "scattering_linear": scattering_linear,
+  "small_dual_resnet": robust_networks.small_dual_resnet,
   "tutorial_cnn": tutorial_cnn,
   "tutorial_cnn_tanh": functools.partial(tutorial_cnn, activation="tanh"),
   "vgg_cifar10": classifiers.vgg_cifar10,
+  "wide_resnet": wide_residual.wide_resnet,
+  "wide_resnet_relu": functools.partial(wide_residual.wide_resnet, slope=0.0),
+  "wide_resnet_trades": functools.partial(
+    wide_residual.wide_resnet,
+    slope=0.0,
+    shortcut="convolution",
+    standardize=False,
+  ),
+  "yale_cnn": robust_networks.yale_cnn,
 }
+for _style in robust_networks.STYLES[1:]:
+  for _builder in (robust_networks.yale_cnn, robust_networks.fashion_mnist_cnn):
+    _BUILDERS[f"{_builder.__name__}_{_style}"] = functools.partial(
+      _builder, style=_style
+    )
 NAMES = tuple(sorted(_BUILDERS))
 
 

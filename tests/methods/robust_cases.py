@@ -1,0 +1,107 @@
+"""Tiny networks, data and settings of all robust trainers."""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import methods
+from tf_privrob import models
+
+SHAPE, CLASSES, COUNT = (4, 4, 1), 3, 64
+SMALL = {"batch_size": 16, "epochs": 1.0, "learning_rate": 0.05}
+ATTACKED = {**SMALL, "attack_eps": 0.1}
+PRIVATE = {
+  "private": True,
+  "sampler": "poisson",
+  "dp_epsilon": 50.0,
+  "dp_delta": 1e-3,
+  "noise_multiplier": 1.0,
+}
+
+CASES = {
+  "natural": ("natural", methods.NaturalConfig(**SMALL)),
+  "pgd": (
+    "adversarial",
+    methods.AdversarialConfig(**ATTACKED, attack_steps=2, natural_share=0.3),
+  ),
+  "pgd_half": (
+    "adversarial",
+    methods.AdversarialConfig(
+      **ATTACKED, attack_steps=2, adversarial_ratio=0.5
+    ),
+  ),
+  "trades": (
+    "trades",
+    methods.TradesConfig(**ATTACKED, attack_steps=2, beta=3.0),
+  ),
+  "wrm_linf": (
+    "wrm",
+    methods.WRMConfig(**SMALL, attack_steps=2, mean_over="example"),
+  ),
+  "wrm_l2": ("wrm", methods.WRMConfig(**SMALL, attack_steps=2, norm="l2")),
+  "ibp": ("ibp", methods.IBPConfig(**ATTACKED)),
+  "box": ("diffai", methods.DiffAIConfig(**ATTACKED)),
+  "zonotope": (
+    "diffai",
+    methods.DiffAIConfig(**ATTACKED, domain="hybrid_zonotope", relu="smooth"),
+  ),
+  "dual": ("dual", methods.DualConfig(**ATTACKED)),
+  "dual_median": (
+    "dual",
+    methods.DualConfig(**ATTACKED, norm="l1_median", projections=5),
+  ),
+}
+VERIFIED = ("ibp", "box", "zonotope", "dual", "dual_median")
+
+
+def arrays(count=COUNT, seed=0):
+  rng = np.random.default_rng(seed)
+  x = rng.random((count, *SHAPE), "float32")
+  return x, (x[:, 0, 0, 0] * CLASSES).astype("int64").clip(0, CLASSES - 1)
+
+
+def tensors(count, seed=0):
+  return tuple(tf.constant(array) for array in arrays(count, seed))
+
+
+def network(seed=0):
+  return models.mlp(SHAPE, CLASSES, hidden=(6,), seed=seed)
+
+
+def linear(weights, bias=0.0):
+  """A linear network, so that losses and gradients are known by hand."""
+  weights = np.asarray(weights, np.float32)
+  layer = tf.keras.layers.Dense(weights.shape[1])
+  net = tf.keras.Sequential([tf.keras.Input((weights.shape[0],)), layer])
+  layer.set_weights([weights, np.full(weights.shape[1], bias, np.float32)])
+  return net
+
+
+def build(case, net=None, **changes):
+  name, config = CASES[case]
+  config = dataclasses.replace(config, **changes)
+  return methods.build(name, net or network(), config)
+
+
+def prepared(case, net=None, count=COUNT, **changes):
+  return prepare(build(case, net, **changes), count)
+
+
+def prepare(method, count=COUNT, value_range=(0.0, 1.0)):
+  shape = method.network.input_shape[1:]
+  plan = method.plan(count, shape)
+  method._plan = plan
+  method.compile(optimizer=method.make_optimizer(plan.steps))
+  classes = method.network.output_shape[-1]
+  method.prepare(plan, shape, value_range, classes)
+  return method
+
+
+def softmax(logits):
+  powers = np.exp(logits - logits.max(1, keepdims=True))
+  return powers / powers.sum(1, keepdims=True)
+
+
+def cross_entropy(logits, labels):
+  return -np.log(softmax(np.asarray(logits)))[np.arange(len(labels)), labels]
