@@ -23,7 +23,7 @@ class ModelExperiment(grid.Experiment):
     out_dir: where everything goes.
     scale_name: for the page.
     scale: its sizes, a dataclass.
-    dataset: training and test data.
+    dataset: training and test data, or whatever `about_data` describes.
     command_line: for the page.
   """
 
@@ -42,14 +42,18 @@ class ModelExperiment(grid.Experiment):
       self.all_cells(scale),
       {
         "scale": scale_name,
-        "dataset": dataset.name,
-        "data": f"{dataset.num_train:,} training images. {dataset.split}",
+        **self.about_data(dataset),
         "settings": dataclasses.asdict(scale),
         "command": command_line,
       },
       fixed=("scale", "dataset", "data", "settings"),
     )
     self._model = (None, None)  # the last model that was loaded
+
+  def about_data(self, dataset) -> dict[str, str]:
+    """The record's "dataset", a name, and "data", a sentence."""
+    sentence = f"{dataset.num_train:,} training images. {dataset.split}"
+    return {"dataset": dataset.name, "data": sentence}
 
   @abc.abstractmethod
   def all_cells(self, scale: Any) -> Sequence[grid.Cell]:
@@ -104,7 +108,7 @@ class ModelExperiment(grid.Experiment):
   def write(self) -> None:
     """results.json, table.md, the figures and index.html."""
     results = self.write_results()
-    title = f"{self.title}: {self.dataset.name}"
+    title = f"{self.title}: {self.record['dataset']}"
     tables = [table for table in self.tables(results) if table.rows]
     heading = f"{title}, scale {self.record['scale']}"
     self.folder.write_text(

@@ -53,6 +53,14 @@ def test_default_scales_are_the_papers():
   assert [layer.filters for layer in convolutions] == [256] * 3 + [512] * 3
 
 
+def test_settings_of_a_network_by_name():
+  few = models.by_name("yale_cnn_ibp", (16, 16, 1), 5, scale=2)
+  same = models.yale_cnn((16, 16, 1), 5, scale=2, style="ibp")
+  assert few.count_params() == same.count_params()
+  published = models.by_name("yale_cnn_ibp", (16, 16, 1), 5)
+  assert few.count_params() < published.count_params()
+
+
 def test_form_for_trades_starts_with_equal_logits():
   network = models.yale_cnn((16, 16, 1), 5, 2, "trades")
   assert all(la.use_bias for la in _kinds(network, _layers.Conv2D))

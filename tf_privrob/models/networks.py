@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -353,9 +354,21 @@ NAMES = tuple(sorted(_BUILDERS))
 
 
 def by_name(
-  network: str, input_shape: Shape, num_classes: int, seed: int = 0
+  network: str,
+  input_shape: Shape,
+  num_classes: int,
+  seed: int = 0,
+  **settings: Any,
 ) -> tf.keras.Model:
-  """A freshly initialised network, the same for the same seed."""
+  """A freshly initialised network, the same for the same seed.
+
+  Args:
+    network: one of `NAMES`.
+    input_shape: shape of one example.
+    num_classes: number of logits.
+    seed: of the initial weights.
+    **settings: of the network's own function, e.g. its capacity `scale`.
+  """
   validate.one_of(NAMES, network=network)
   validate.positive_int(num_classes=num_classes)
-  return _BUILDERS[network](input_shape, num_classes, seed=seed)
+  return _BUILDERS[network](input_shape, num_classes, seed=seed, **settings)
