@@ -65,6 +65,7 @@ def train_cell(recipe, dataset, folder) -> dict[str, Any]:
     "network": name,
     "parameters": network.count_params(),
     "factor": recipe.factor,
+    "changes": {k: v for k, v in recipe.changes.items() if k != "seed"},
     "epochs": config.epochs,
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
@@ -167,13 +168,15 @@ def verify_cell(recipe, scale, dataset, model) -> dict[str, Any]:
 
   started = time.monotonic()
   domain = model.config.sound_domain
-  count = scale.num_verified
+  count, size = scale.num_verified, None
   if isinstance(domain, bounds.Dual):
     domain = dataclasses.replace(domain, rows_at_once=scale.rows_at_once)
-    count = scale.num_dual
+    count, size = scale.num_dual, 1
   if recipe.num_verified is not None:
     count = recipe.num_verified
-  certifier = model.certifier(attack_eps=recipe.attack_eps, domain=domain)
+  certifier = model.certifier(
+    attack_eps=recipe.attack_eps, domain=domain, batch_size=size
+  )
   found, kinds = {}, set()
   for part in PARTS:
     x, y = _arrays(dataset, part)

@@ -125,13 +125,20 @@ def _training_table(results: Results) -> Table:
       f"{result['epochs']:.4g}",
       f"{result['steps']:,}",
       _radius(result["trained_attack_eps"]),
+      _changes(result),
       f"{result['seconds'] / 60:.1f}",
     ]
     for result in _trained(results)
   ]
   head = [*_WHO, "data set", "network", "weights", "training examples"]
   head += ["factor of the preset's length", "epochs", "steps"]
-  return Table("Trainings", [*head, "trained at radius", "minutes"], rows)
+  head += ["trained at radius", "changes to the preset", "minutes"]
+  return Table("Trainings", head, rows)
+
+
+def _changes(result) -> str:
+  found = [f"{name} {value}" for name, value in result["changes"].items()]
+  return ", ".join(found) or "none"
 
 
 def _radius(attack_eps: float | None) -> str:
@@ -163,10 +170,10 @@ def notes(experiment, results: Results) -> list[str]:
     " with and without attack (strict).",
     "ver, measured: right, and proven so for every input within the radius, by"
     " bounds with outward rounding: intervals for IBP and DiffAI, the exact"
-    f" dual for dual training, that one on {settings['num_dual']} examples of"
-    " each part, as its cost grows with the square of the width. Nothing else"
-    " is called verified. The published figures of dual training rest on random"
-    " projections: estimates, which can be too high.",
+    " dual for dual training. That one is run on few examples, or on none where"
+    " it would take days, as its cost grows with the square of the width."
+    " Nothing else is called verified. The published figures of dual training"
+    " rest on random projections: estimates, which can be too high.",
     "Brackets are 95 % Clopper-Pearson intervals over the choice of examples;"
     " train and test are of all examples. One training run each: what another"
     " seed would change is not covered.",

@@ -146,13 +146,18 @@ def _smoke() -> dict[str, Recipe]:
 
 def _small() -> dict[str, Recipe]:
   few = {"num_train": 10_000, "factor": 0.05}
+  yale_b = _yale_b(factor=0.1, network_settings={"scale": 2})
+  # A step with all 50 projections takes 40 s on two cores.
+  yale_b["yale_b-dual"] = dataclasses.replace(
+    yale_b["yale_b-dual"], factor=0.02, changes={"projections": 10}
+  )
+  fashion_mnist = _fashion_mnist(**few, network_settings={"scale": 8})
+  fashion_mnist["fashion_mnist-dual"] = dataclasses.replace(
+    fashion_mnist["fashion_mnist-dual"], num_verified=20
+  )
   return {
-    **_yale_b(factor=0.1, network_settings={"scale": 2}),
-    **_with_private(
-      _fashion_mnist(**few, network_settings={"scale": 8}),
-      "fashion_mnist",
-      epochs=10.0,
-    ),
+    **yale_b,
+    **_with_private(fashion_mnist, "fashion_mnist", epochs=10.0),
     **_cifar10(
       num_train=5_000, factor=0.02, network_settings={"scale": 1, "units": 1}
     ),

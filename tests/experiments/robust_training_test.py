@@ -95,6 +95,7 @@ def _fake(trainer, part, dp_epsilon=None, **more):
     "network": "yale_cnn",
     "parameters": 1,
     "factor": 0.1,
+    "changes": {},
     "epochs": 2.0,
     "steps": 3,
     "trained_attack_eps": 0.06,
@@ -338,6 +339,7 @@ def test_page_says_what_was_cut(done):
   assert "digits: Fixed and stratified" in text
   row = _rows(text, "IBP |")[1]
   assert row[8] == "0.06"  # of the preset's length
+  assert "batch_size 50, learning_rate 0.002" in row
 
 
 def test_an_unverified_number_is_not_called_verified():
