@@ -264,7 +264,7 @@ class DPSGD(method.Method):
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far, for the statement."""
     self._run_record.update(
-      self._plan.record(steps, sessions),
+      training_plan.record(self._plan, steps, sessions),
       caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
 

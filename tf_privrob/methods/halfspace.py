@@ -312,7 +312,7 @@ class Halfspaces(linear.LinearMethod):
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far; ends when all halfspaces are done."""
     self._run_record.update(
-      self._plan.record(steps, sessions),
+      training_plan.record(self._plan, steps, sessions),
       caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
     if self.config.stop_risk is not None:

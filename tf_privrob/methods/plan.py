@@ -37,19 +37,6 @@ class TrainingPlan:
     """Steps between two validations: an epoch."""
     return self.sampler.steps_per_epoch
 
-  def record(self, steps: int, sessions: int) -> dict[str, Any]:
-    """What `steps` steps released, for the statement."""
-    sampler = self.sampler
-    return {
-      "steps": steps,
-      "sessions": sessions,
-      "noise_multiplier": self.noise_multiplier,
-      "sampler": sampler.kind,
-      "sampling_prob": sampler.expected_batch_size / sampler.num_examples,
-      "num_examples": sampler.num_examples,
-      "participations": sampler.max_participations(0, steps),
-    }
-
 
 @dataclasses.dataclass(frozen=True)
 class FixedPlan:
@@ -68,6 +55,22 @@ class FixedPlan:
   round_steps: int
   limit: None = None
   noise_multiplier: float = 0.0
+
+
+def record(
+  plan: TrainingPlan | FixedPlan, steps: int, sessions: int
+) -> dict[str, Any]:
+  """What `steps` steps of a plan released, for the statement."""
+  sampler = plan.sampler
+  return {
+    "steps": steps,
+    "sessions": sessions,
+    "noise_multiplier": plan.noise_multiplier,
+    "sampler": sampler.kind,
+    "sampling_prob": sampler.expected_batch_size / sampler.num_examples,
+    "num_examples": sampler.num_examples,
+    "participations": sampler.max_participations(0, steps),
+  }
 
 
 def make(
