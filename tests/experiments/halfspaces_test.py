@@ -21,13 +21,13 @@ from tf_privrob import privacy
 
 _TINY = dataclasses.replace(
   halfspaces_cells.SCALES["smoke"],
-  batches={"joint": (40,), "literal": (40, 200), "kesler": (200,)},
+  batches={"joint": (200,), "literal": (200,), "kesler": (200,)},
   dp_epsilons=(1.0, 4.0),
   dp_deltas=(1e-3, 1e-5),
   trials=3,
   radii=(0.0, 0.5, 1.0, 2.0),
   cnn_dp_epsilons=(4.0,),
-  cnn_epochs=3.0,
+  cnn_epochs=1.0,
   num_attacked=30,
   attack_steps=8,
   attack_radii=(0.0, 0.5, 1.0),
@@ -158,17 +158,16 @@ def test_cells_and_their_trainings():
   cells = halfspaces_cells.cells(_TINY, ("one",))
   names = [cell.name for cell in cells]
   assert names == [
-    "perceptron/joint-40",
-    "perceptron/literal-40",
+    "perceptron/joint-200",
     "perceptron/literal-200",
     "perceptron/kesler-200",
     "cnn-4/train",
     "cnn-4/attack",
     "rates/one",
   ]
-  assert cells[5].training == cells[4]
+  assert cells[4].training == cells[3]
   assert cells[0].training == cells[0]
-  assert (cells[2].accounting, cells[2].batch_size) == ("literal", 200)
+  assert (cells[1].accounting, cells[1].batch_size) == ("literal", 200)
 
 
 def test_budgets_are_those_of_the_figure_each_once():
@@ -198,10 +197,10 @@ def test_results(done):
 
 
 def test_proven_is_what_the_accountant_says(done):
-  row = done.results()["perceptron/literal-40"]["rows"][1]
+  row = done.results()["perceptron/literal-200"]["rows"][1]
   count = done.dataset.num_train
   release = privacy.poisson_sgd(
-    row["stddev"], 40 / count, 10 * round(count / 40)
+    row["stddev"], 200 / count, 10 * round(count / 200)
   )
   expected = privacy.dp_epsilon([release], row["dp_delta"])
   assert row["proven"] == pytest.approx(expected)

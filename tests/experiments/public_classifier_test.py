@@ -48,6 +48,7 @@ def test_it_learns_and_its_file_is_the_network(public, tmp_path, capsys):
   assert accuracy == pytest.approx(result["test_accuracy"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_seed_decides(public):
   def weights(seed):
     network, _ = _train(public, seed=seed, augmentation="shift")

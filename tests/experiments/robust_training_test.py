@@ -146,7 +146,14 @@ def test_scales_have_the_models_of_the_tables():
   assert "cifar10-pgd/verify" not in names
 
 
-@pytest.mark.parametrize("scale_name", ["smoke", "small", "full"])
+@pytest.mark.parametrize(
+  "scale_name",
+  [
+    "smoke",
+    pytest.param("small", marks=pytest.mark.slow),
+    pytest.param("full", marks=pytest.mark.slow),
+  ],
+)
 def test_every_recipe_builds_its_settings_and_network(scale_name):
   for recipe in robust_training_scales.SCALES[scale_name].recipes.values():
     num_train = recipe.num_train or recipe.preset_size

@@ -41,6 +41,7 @@ def test_an_empty_group_gets_no_noise_and_an_empty_batch_none_at_all():
   np.testing.assert_allclose(scales, 1.5, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_both_groups_together_have_twice_the_variance():
   """With S_min = 0 by structure each group gets N(0, xi_up^2)."""
   found = cases.prepared(kind="norm", noise_per="group", xi_up=20.0)

@@ -17,7 +17,9 @@ from tf_privrob import privacy
 RUNS = 100
 
 
-@pytest.mark.parametrize("name", ["group", "branch"])
+@pytest.mark.parametrize(
+  "name", ["group", pytest.param("branch", marks=pytest.mark.slow)]
+)
 def test_an_audit_of_the_paper_exceeds_its_claim(name):
   found = transdenoiser_audit.run(transdenoiser_audit.CASES[name], RUNS)
   assert found["proven"] is None
