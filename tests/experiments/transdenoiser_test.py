@@ -139,6 +139,7 @@ def test_public_and_private_parts_share_no_image(parts):
   assert parts.public.num_train == pytest.approx(total / 2, rel=0.02)
 
 
+@pytest.mark.slow
 def test_statements_of_the_trainings(done):
   results = done.results()
   paper = results["paper-3/train"]
@@ -151,6 +152,7 @@ def test_statements_of_the_trainings(done):
   assert results["secure-3/train"]["proven"]["dp_epsilon"] <= 3.0
 
 
+@pytest.mark.slow
 def test_certificates_are_those_of_the_model(done):
   result = done.results()["sound-3/certify"]
   assert result["certificate"] == "randomised_smoothing"
@@ -161,6 +163,7 @@ def test_certificates_are_those_of_the_model(done):
   assert done.results()["secure-3/certify"]["count"] == 3
 
 
+@pytest.mark.slow
 def test_the_classifier_alone_is_what_a_denoiser_is_compared_with(done):
   result = done.results()["public/certify"]
   assert result["certificate"] == "randomised_smoothing"
@@ -170,6 +173,7 @@ def test_the_classifier_alone_is_what_a_denoiser_is_compared_with(done):
   assert row in text
 
 
+@pytest.mark.slow
 def test_attacks_are_crafted_both_ways(done, parts):
   """Around a model that is the classifier itself, both ways are one."""
   result = done.results()["sound-3/attack-1"]
@@ -206,6 +210,7 @@ def test_a_model_on_another_range_is_asked_in_units_of_0_to_1():
   assert transdenoiser_measure._unit(recipe) == 2
 
 
+@pytest.mark.slow
 def test_page_shows_claims_beside_what_is_proven(done):
   text = done.folder.file("table.md").read_text()
   for title in (
@@ -228,6 +233,7 @@ def test_page_shows_claims_beside_what_is_proven(done):
     assert svg.count("<svg") == 1
 
 
+@pytest.mark.slow
 def test_labels_of_curves_have_all_three_figures(done):
   results = done.results()
   label = transdenoiser_page._label(results, results["paper-3/certify"])
@@ -236,6 +242,7 @@ def test_labels_of_curves_have_all_three_figures(done):
   assert "audited not run" in label
 
 
+@pytest.mark.slow
 def test_resume_keeps_what_is_done(done, parts, monkeypatch):
   again = transdenoiser.Experiment(
     str(done.folder.path), "tiny", _TINY, parts, "a command"
