@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests.methods import halfspace_cases as cases
 from tests.methods import interrupt
+from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
@@ -256,15 +257,22 @@ def test_no_risk_is_never_reached_where_all_is_violated():
 
 
 def test_a_stopped_halfspace_stays_as_it_is():
-  """Stopped before its first update, it stays at zero."""
+  """A class ends with its first batch without a violation, by a loop."""
   x, y = cases.arrays()
-  found = cases.fitted(stop_risk=0.99, batch_size=1, epochs=0.2, seed=6)
-  # A batch of one is empty in every third step: no violation, so it stops.
-  stopped = np.array(found.run_record["stopped"])
-  kernel = cases.raw(found)
-  unstopped = cases.by_loop(found.config, x, y)
-  assert stopped.any()
-  assert np.abs(kernel).sum() < np.abs(unstopped).sum()
+  found = cases.fitted(stop_risk=0.99, batch_size=2, epochs=1.0, seed=1)
+  sampler = data.PoissonSampler.from_batch_size(len(x), 2, 8)
+  unit, weights = cases.unit(x.astype("float64")), np.zeros((6, 3))
+  stopped, later = [False] * 3, 0
+  for step in range(found.run_record["steps"]):
+    rows, k = sampler.indices(1, 0, step), step % 3
+    args = (unit[rows], y[rows], weights[:, k], k, 0.2)
+    update = cases.binary_step(*args)
+    later += stopped[k] and update.any()
+    stopped[k] = stopped[k] or not update.any()
+    weights[:, k] += 0 if stopped[k] else update
+  assert found.run_record["stopped"] == stopped
+  assert later  # a stopped one would have been updated
+  np.testing.assert_allclose(cases.raw(found), weights, atol=1e-4)
 
 
 # Privacy.
