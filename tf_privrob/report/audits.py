@@ -1,4 +1,4 @@
-"""What audits found: of privacy (audit.json), of radii (certificate_audit.json).
+"""What audits of privacy and of radii found, typed, with their verdicts.
 
 An audit's figure is a lower bound on dp_epsilon at its own dp_delta. It is
 held against a stated (dp_epsilon, dp_delta) only where the stated dp_delta is

@@ -132,4 +132,4 @@ def _privacy_line(results: results_lib.Results) -> str:
   if results.privacy is None:
     return "not run"
   alarm = "  VIOLATED" if results.privacy.violated else ""
-  return f"{consistency.privacy_figures(results.privacy, ' | ')}{alarm}"
+  return f"{formats.privacy_figures(results.privacy, ' | ')}{alarm}"

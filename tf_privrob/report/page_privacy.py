@@ -145,7 +145,7 @@ def privacy_section(results: results_lib.Results, command: str) -> Html:
 
 def _paragraph(statement: statement_lib.PrivacyStatement) -> Html:
   """What the figures mean, for a reader who does not work with them."""
-  figures = f" In short: {consistency.privacy_figures(statement)}."
+  figures = f" In short: {formats.privacy_figures(statement)}."
   proven = statement.proven
   if proven is None:
     return join([_UNPROVEN, figures])

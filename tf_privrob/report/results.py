@@ -149,6 +149,8 @@ def read(folder: run_folder.RunFolder) -> Results:
   certificate_audit = reader.file(
     folder, "certificate_audit.json", audits_lib.parse_certificates
   )
+  if certificate_audit and smoothed and smoothed.kind != "proven":
+    certificate_audit = dataclasses.replace(certificate_audit, kind="claimed")
   return Results(
     run_dir=str(folder.path),
     config=config or {},
