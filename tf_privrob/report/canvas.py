@@ -142,3 +142,18 @@ def percent_axis(axes) -> None:
   """A vertical axis of shares, from 0 to 100%."""
   axes.set_ylim(-0.02, 1.02)
   axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
+
+
+def power_axis(axis, low: float) -> None:
+  """Ticks at powers of ten as percentages, without minor ones."""
+  from matplotlib import ticker
+
+  powers = []
+  tick = 1.0
+  while tick >= low * 0.999:
+    powers.append(tick)
+    tick /= 10
+  axis.set_major_locator(ticker.FixedLocator(powers))
+  labels = [f"{100 * tick:.6g}%" for tick in powers]
+  axis.set_major_formatter(ticker.FixedFormatter(labels))
+  axis.set_minor_locator(ticker.NullLocator())

@@ -82,16 +82,21 @@ def _claim_is_proven(results: results_lib.Results) -> Check:
   statement = results.privacy
   if statement is None:
     return Check(NOT_RUN, title, "There is no privacy statement.")
-  claimed, proven = statement.claimed, statement.proven
-  if claimed is None:
+  if statement.claimed is None:
     return Check(PASS, title, "Nothing is claimed beyond the proof.")
   figures = f"Here: {formats.privacy_figures(statement)}."
-  supported = (
+  supported = claim_is_supported(statement)
+  return Check(PASS if supported else WARN, title, figures)
+
+
+def claim_is_supported(statement: statement_lib.PrivacyStatement) -> bool:
+  """Whether the proven budget is at most the claimed one."""
+  claimed, proven = statement.claimed, statement.proven
+  return (
     proven is not None
     and proven.dp_epsilon <= claimed.dp_epsilon * (1 + 1e-6)
     and proven.dp_delta <= claimed.dp_delta * (1 + 1e-6)
   )
-  return Check(PASS if supported else WARN, title, figures)
 
 
 def _history_within_proof(results: results_lib.Results) -> Check:
