@@ -25,7 +25,7 @@ from tf_privrob.report.verdicts import WARN
 
 def audits_below_bounds(results: results_lib.Results) -> Check:
   """Each audit against what was proven, and claimed, for what it audited."""
-  title = "No audit shows more than is proven"
+  title = "No audit shows more than is stated"
   if not results.audits:
     return Check(NOT_RUN, title, "No audit was run on this model.")
   wrong = [
