@@ -26,6 +26,7 @@ _LEAD = (
   " privacy allows is an upper bound on every attack; what the strategies"
   " reached is not."
 )
+_MOST_CURVES = 6
 _NONPRIVATE = (
   " These figures were computed on the private training data without noise."
   " Publishing them voids the privacy statement."
@@ -43,7 +44,10 @@ def membership_section(results: results_lib.Results, command: str) -> Html:
   parts = []
   if drawn:
     svg = Html(plots_membership.roc_curves(drawn, proven))
-    caption = join(["ROC curves ", tag("small", "both axes logarithmic")])
+    small = "both axes logarithmic"
+    if len(drawn) == _MOST_CURVES:
+      small += f"; the {_MOST_CURVES} of largest advantage"
+    caption = join(["ROC curves ", tag("small", small)])
     facts = _facts(results, membership)
     parts.append(tag("div", figure(svg, caption), facts, css="plots"))
   else:
@@ -60,7 +64,7 @@ def curves(
   """The curves to draw with their names, the largest advantage first.
 
   Strategies that differ by their threshold only share a curve; it is drawn
-  once, under the name of the score.
+  once, under the name of the score. At most six, so that none look alike.
   """
   found = {}
   for item in sorted(membership.strategies, key=lambda i: -i.advantage):
@@ -72,7 +76,7 @@ def curves(
       items[0],
     )
     for items in found.values()
-  ]
+  ][:_MOST_CURVES]
 
 
 def _facts(

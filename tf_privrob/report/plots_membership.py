@@ -10,14 +10,12 @@ from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import canvas
 from tf_privrob.report import leakage as leakage_lib
 
-_MOST_CURVES = 6
-
 
 def roc_curves(
   curves: Sequence[tuple[str, leakage_lib.Inference]],
   proven: statement_lib.Budget | None = None,
   name: str = "roc",
-  width: int = 460,
+  places: Sequence[int] | None = None,
 ) -> str:
   """TPR against FPR, both on log axes, with guessing as the diagonal.
 
@@ -25,17 +23,15 @@ def roc_curves(
   above its mirror image (`leakage`, equations 1 and 2).
 
   Args:
-    curves: names and inferences; those without a curve are left out, and at
-      most six are drawn, so that no two look alike.
+    curves: names, and inferences that have a curve.
     proven: the budget whose region is shaded.
     name: of the drawing on its page.
-    width: of the drawing.
+    places: of each curve among the colours; default: its own order.
   """
-  curves = [(label, item) for label, item in curves if item.fpr]
-  curves = curves[:_MOST_CURVES]
+  places = range(len(curves)) if places is None else places
   low = _lowest(curves)
   with canvas.Plot(
-    name, "ROC curves of membership inference, log axes", width, 360
+    name, "ROC curves of membership inference, log axes", height=360
   ) as plot:
     axes = plot.axes
     grid = np.geomspace(low, 1, 200)
@@ -49,7 +45,7 @@ def roc_curves(
       linestyle=canvas.DASHES[1],
       label="guessing",
     )
-    for index, (label, item) in enumerate(curves):
+    for index, (label, item) in zip(places, curves):
       fpr, tpr = np.array(item.fpr), np.array(item.tpr)
       axes.plot(
         np.maximum(fpr, low),

@@ -132,6 +132,11 @@ td small, tbody th small { display: block; font-size: 12px; font-weight: 400;
   color: var(--muted); }
 .worst { font-weight: 700; }
 .texts { min-width: 600px; }
+.compare { font-size: 13.5px; }
+.compare th, .compare td { padding: 8px 9px; }
+.compare tbody th { min-width: 130px; overflow-wrap: anywhere; }
+.compare .num { white-space: normal; }
+.absent { color: var(--muted); }
 code { font: .88em var(--mono); background: var(--code); border-radius: 4px;
   padding: 1px 5px; overflow-wrap: anywhere; }
 pre { margin: 8px 0; padding: 12px 14px; border-radius: 8px; overflow-x: auto;
