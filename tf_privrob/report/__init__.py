@@ -42,7 +42,8 @@ def write(run_dir: PathLike, tensorboard: bool = False) -> Report:
   """Writes `report.html`, `report.md` and `report.json` into a run folder.
 
   Args:
-    run_dir: the folder of the run; any part of it may be missing.
+    run_dir: the folder of the run, or of a model of an experiment, which has
+      a run folder inside; any part of it may be missing.
     tensorboard: whether to write the same figures as scalars to `tb/report`,
       and the settings for the HParams plugin; this imports TensorFlow.
 
@@ -52,12 +53,7 @@ def write(run_dir: PathLike, tensorboard: bool = False) -> Report:
   Raises:
     ValueError: if there is no such folder.
   """
-  folder = RunFolder(run_dir)
-  if not folder.path.is_dir():
-    raise ValueError(
-      f"Expected a run folder, found none at {folder.path}. Train one first:"
-      f" python -m experiments.train --run_dir={folder.path}"
-    )
+  folder = results_lib.folder_of(run_dir)
   results = results_lib.read(folder)
   checks = consistency.checks(results)
   if tensorboard:

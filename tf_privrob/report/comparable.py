@@ -28,6 +28,14 @@ class Run:
   checks: tuple[verdicts.Check, ...]
 
   @property
+  def measured(self) -> bool:
+    """Whether anything of it can be compared at all."""
+    results = self.results
+    return bool(
+      results.clean or results.attacks or results.smoothed or results.membership
+    )
+
+  @property
   def failed(self) -> tuple[str, ...]:
     """What is violated in it."""
     return tuple(c.title for c in self.checks if c.status == verdicts.FAIL)
@@ -130,8 +138,11 @@ def differences(runs: Sequence[Run], found: Sequence[Group]) -> tuple[str, ...]:
   """Sentences on what is not comparable; empty if everything is."""
   sentences = []
   by_data: dict[tuple, list[str]] = {}
-  for run in runs:
-    by_data.setdefault(data_key(run.results), []).append(run.name)
+  for run in sorted(runs, key=lambda run: not run.measured):
+    key = data_key(run.results)
+    if not run.measured:  # what it does not say cannot differ
+      key = next((other for other in by_data if other[0] == key[0]), key)
+    by_data.setdefault(key, []).append(run.name)
   if len(by_data) > 1:
     listed = "; ".join(
       f"{', '.join(names)}: {_data_words(key)}"
@@ -151,7 +162,7 @@ def differences(runs: Sequence[Run], found: Sequence[Group]) -> tuple[str, ...]:
     seen.setdefault((group.part, norm, group.key[0]), []).append(group)
   for (part, norm, _), same in seen.items():
     if len(same) > 1:
-      listed = " | ".join(
+      listed = " against ".join(
         ", ".join(run.name for run in group.runs) for group in same
       )
       inside = f" ({norm})" if norm else ""

@@ -17,8 +17,6 @@ from tf_privrob.report.comparable import differences
 from tf_privrob.report.comparable import Group
 from tf_privrob.report.comparable import Run
 
-NESTED = "run"  # experiments keep a model's run folder in <model>/run
-
 
 def read(run_dirs: Iterable[run_folder.PathLike]) -> tuple[Run, ...]:
   """Reads the runs, each under a short name of its own.
@@ -27,7 +25,7 @@ def read(run_dirs: Iterable[run_folder.PathLike]) -> tuple[Run, ...]:
     ValueError: for fewer than two runs, one given twice, or a folder that is
       not there.
   """
-  folders = [_folder(path) for path in run_dirs]
+  folders = [results_lib.folder_of(path) for path in run_dirs]
   if len(folders) < 2:
     raise ValueError(
       f"Expected at least 2 run folders to compare, received {len(folders)}."
@@ -47,23 +45,11 @@ def read(run_dirs: Iterable[run_folder.PathLike]) -> tuple[Run, ...]:
   )
 
 
-def _folder(path: run_folder.PathLike) -> run_folder.RunFolder:
-  """The run folder at `path`, or the one inside an experiment's model."""
-  folder = run_folder.RunFolder(path)
-  if not folder.path.is_dir():
-    raise ValueError(
-      f"Expected a run folder, found none at {folder.path}. Train one first:"
-      f" python -m experiments.train --run_dir={folder.path}"
-    )
-  if not folder.has("config.json") and folder.has(f"{NESTED}/config.json"):
-    return run_folder.RunFolder(folder.path / NESTED)
-  return folder
-
-
 def _names(paths: Sequence[pathlib.Path]) -> list[str]:
   """As few last parts of each path as tell them all apart."""
   parts = [
-    path.parts[:-1] if path.name == NESTED else path.parts for path in paths
+    path.parts[:-1] if path.name == results_lib.NESTED else path.parts
+    for path in paths
   ]
   for length in range(1, max(map(len, parts)) + 1):
     names = ["/".join(part[-length:]) for part in parts]

@@ -9,11 +9,13 @@ from tf_privrob.report import comparable
 from tf_privrob.report import formats
 from tf_privrob.report import metrics as metrics_lib
 from tf_privrob.report import page
+from tf_privrob.report import page_run
 from tf_privrob.report import plots_compare
 from tf_privrob.report import promises
 from tf_privrob.report.markup import figure
 from tf_privrob.report.markup import Html
 from tf_privrob.report.markup import join
+from tf_privrob.report.markup import not_run
 from tf_privrob.report.markup import percent
 from tf_privrob.report.markup import pill
 from tf_privrob.report.markup import safe
@@ -28,23 +30,26 @@ _LINKS = (
   ("radius", "Radii"),
   ("roc", "Membership"),
 )
-_SECTIONS = {
+_SECTIONS = {  # title, lead, what was not run, the binary that runs it
   "attacked": (
     "Under attack",
     "The worst attack at every size; an upper bound on robustness.",
     "accuracy under attack",
+    "evaluate",
   ),
   "radius": (
     "Radii",
     "Accuracy with a radius of at least r. Proven radii are called certified,"
     " claimed ones are not, and the two are never drawn together.",
     "radii",
+    "evaluate",
   ),
   "roc": (
     "Membership inference",
     "The same strategy and score of each run, on log axes; the strongest"
     " strategy of each run is in the table.",
     "membership inference",
+    "infer",
   ),
 }
 
@@ -152,6 +157,10 @@ def _row(run: comparable.Run) -> tuple:
   )
 
 
+def _bounds(text: str) -> Html:
+  return tag("small", text, css="nowrap")
+
+
 def _absent() -> Html:
   return tag("span", "not run", css="absent")
 
@@ -177,7 +186,7 @@ def _accuracy(result, about: str | None = None) -> Html:
   if result is None:
     return _absent()
   cell = [percent(result.accuracy)]
-  cell.append(tag("small", formats.interval(result.interval)))
+  cell.append(_bounds(formats.interval(result.interval)))
   if about:
     cell.append(tag("small", about))
   return join(cell)
@@ -202,7 +211,7 @@ def _membership(membership) -> Html:
   return join(
     [
       value(best.advantage, f"{best.advantage:.3f}"),
-      tag("small", formats.share_interval(best.advantage_interval)),
+      _bounds(formats.share_interval(best.advantage_interval)),
       tag("small", best.label),
     ]
   )
@@ -229,11 +238,8 @@ def _curves(
   runs: Sequence[comparable.Run],
   found: Sequence[comparable.Group],
 ) -> Html:
-  title, lead, what = _SECTIONS[part]
+  title, lead, what, binary = _SECTIONS[part]
   mine = [group for group in found if group.part == part]
-  if not mine:
-    box = tag("p", tag("strong", "Not run."), f" No run has {what}.")
-    return section(part, title, tag("div", box, css="not-run-box"))
   order = [run.name for run in runs]
   figures = [
     figure(
@@ -243,17 +249,17 @@ def _curves(
     for index, group in enumerate(mine)
   ]
   shown = {run.name for group in mine for run in group.runs}
-  missing = [name for name in order if name not in shown]
-  note = Html("")
+  missing = [run for run in runs if run.name not in shown]
+  parts = []
+  if figures:
+    parts.append(tag("p", lead, css="lead"))
+    parts.append(tag("div", *figures, css="plots"))
   if missing:
-    note = tag("p", f"Not run: {what} of {', '.join(missing)}.")
-  return section(
-    part,
-    title,
-    tag("p", lead, css="lead"),
-    tag("div", *figures, css="plots"),
-    note,
-  )
+    names = ", ".join(run.name for run in missing)
+    commands = (page_run.command(run.results, binary) for run in missing)
+    text = f"Missing: {what} of {names}."
+    parts.append(not_run(text, "\n".join(commands)))
+  return section(part, title, *parts)
 
 
 def _caption(group: comparable.Group) -> Html:

@@ -22,6 +22,7 @@ from tf_privrob.report import audits as audits_lib
 from tf_privrob.report import leakage as leakage_lib
 from tf_privrob.report import metrics as metrics_lib
 
+NESTED = "run"  # experiments keep a model's run folder in <model>/run
 _EXAMPLE_RANKS = {
   "clean": 4,
   "adversarial": 5,
@@ -118,6 +119,23 @@ class _Reader:
       if item is not None:
         found.append(item)
     return tuple(found)
+
+
+def folder_of(path: run_folder.PathLike) -> run_folder.RunFolder:
+  """The run folder at `path`, or the one inside an experiment's model.
+
+  Raises:
+    ValueError: if there is no such folder.
+  """
+  folder = run_folder.RunFolder(path)
+  if not folder.path.is_dir():
+    raise ValueError(
+      f"Expected a run folder, found none at {folder.path}. Train one first:"
+      f" python -m experiments.train --run_dir={folder.path}"
+    )
+  if not folder.has("config.json") and folder.has(f"{NESTED}/config.json"):
+    return run_folder.RunFolder(folder.path / NESTED)
+  return folder
 
 
 def read(folder: run_folder.RunFolder) -> Results:

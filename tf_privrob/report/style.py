@@ -137,6 +137,7 @@ td small, tbody th small { display: block; font-size: 12px; font-weight: 400;
 .compare tbody th { min-width: 130px; overflow-wrap: anywhere; }
 .compare .num { white-space: normal; }
 .absent { color: var(--muted); }
+body:has(.compare) :is(main, header, footer) { max-width: 1240px; }
 code { font: .88em var(--mono); background: var(--code); border-radius: 4px;
   padding: 1px 5px; overflow-wrap: anywhere; }
 pre { margin: 8px 0; padding: 12px 14px; border-radius: 8px; overflow-x: auto;
