@@ -92,7 +92,8 @@ def test_tensorboard_reads_scalars_and_settings(tmp_path, everything):
   assert len(list(folder.iterdir())) == 1
   events = _events(folder)
   expected = scalars.figures(results_lib.read(report.RunFolder(path)))
-  assert set(events.Tags()["tensors"]) == set(expected)
+  tags = {*expected, metadata.SESSION_START_INFO_TAG}
+  assert set(events.Tags()["tensors"]) == tags
   for name, value in expected.items():
     (event,) = events.Tensors(name)
     assert event.step == 640
@@ -106,10 +107,10 @@ def test_tensorboard_reads_scalars_and_settings(tmp_path, everything):
   assert "seed" not in start.hparams
 
 
-def test_tensorflow_is_not_imported_unless_asked_for(run_dir):
+def test_tensorflow_is_not_imported_unless_asked_for(tmp_path):
   code = (
     "import sys; from tf_privrob import report;"
-    f"report.write({str(run_dir)!r}); sys.exit('tensorflow' in sys.modules)"
+    f"report.write({str(tmp_path)!r}); sys.exit('tensorflow' in sys.modules)"
   )
   assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-  assert not (run_dir / "tb").exists()
+  assert not (tmp_path / "tb").exists()
