@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf_privrob import run_folder
+from tf_privrob.report import formats
 from tf_privrob.report import metrics as metrics_lib
 from tf_privrob.report import results as results_lib
 
@@ -71,12 +72,18 @@ def _nonprivate(results: results_lib.Results) -> dict[str, float | None]:
 
 
 def settings(results: results_lib.Results) -> dict[str, Any]:
-  """The settings as HParams takes them: flat, numbers, truths and text."""
+  """The settings as HParams takes them: flat, numbers, truths and text.
+
+  A budget that was asked for is a setting, not a guarantee; beside it stands
+  what is claimed, proven and audited, in one text.
+  """
   config = results.config
   found = {name: config.get(name) for name in ("method", "dataset", "network")}
   fields = config.get("config")
   if isinstance(fields, Mapping):
-    found.update({k: v for k, v in fields.items() if k != _SECRET})
+    found.update({f"config.{k}": v for k, v in fields.items() if k != _SECRET})
+  if results.privacy is not None:
+    found["privacy"] = formats.privacy_figures(results.privacy)
   return {
     str(name): item
     for name, item in found.items()
