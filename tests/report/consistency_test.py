@@ -134,12 +134,13 @@ def _strategy(*arguments, **changes):
     (AUDITS, "warn", _audit(proven=None), "below claimed, none proven"),
     (STATED, "warn", _set("privacy.json", "audited", None), "found >= 0.432"),
     (STATED, "warn", _set("privacy.json", "audited", 0.2), "found >= 0.432"),
-    # dp_epsilon 2.987 allows an advantage of 0.904.
-    (MEMBERSHIP, "fail", _strategy(advantage=0.95), "surely above 0.910"),
-    (MEMBERSHIP, "pass", _strategy(advantage=0.93), "allows an advantage of"),
+    # Proven is dp_epsilon 1, 2 for a replaced example: (e^2 - 1) / (e^2 + 1)
+    # = 0.762 is allowed.
+    (MEMBERSHIP, "fail", _strategy(advantage=0.81), "surely above 0.770"),
+    (MEMBERSHIP, "pass", _strategy(advantage=0.79), "advantage of 0.762"),
     # An oracle's interval is not one; with 1,000 each, 0.086 comes off.
-    (MEMBERSHIP, "pass", _strategy("oracle", advantage=0.95), "0.950"),
-    (MEMBERSHIP, "fail", _strategy("oracle", advantage=0.995), "above 0.909"),
+    (MEMBERSHIP, "pass", _strategy("oracle", advantage=0.84), "0.840"),
+    (MEMBERSHIP, "fail", _strategy("oracle", advantage=0.86), "above 0.774"),
     (MEMBERSHIP, "note", _set("privacy.json", "proven", None), "No privacy"),
     (
       RADII,
@@ -170,6 +171,7 @@ def _strategy(*arguments, **changes):
 def test_each_refutation_is_caught(tmp_path, files, index, status, edit, words):
   files.update(leaks.files())
   files["privacy.json"]["audited"] = 0.5
+  files["privacy.json"]["proven"]["dp_epsilon"] = 1.0
   edit(files)
   check = _checks(tmp_path, files)[index]
   assert check.status == status

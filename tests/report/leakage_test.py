@@ -49,6 +49,22 @@ def test_allowed_rates_by_hand_and_by_randomised_response():
   assert leakage.most_tpr(pure, [0.25])[0] == pytest.approx(0.75)
 
 
+def test_an_example_in_the_place_of_another_is_two_steps():
+  """(5) by hand, and by randomised response on two neighbours in a row."""
+  proven = privacy.Budget(math.log(3), 0.01)
+  statement = privacy.PrivacyStatement(None, proven)
+  found = leakage.replaced(statement)
+  assert found.dp_epsilon == pytest.approx(math.log(9))
+  assert found.dp_delta == pytest.approx(0.04)
+  assert leakage.replaced(statement.replace(neighbouring="replace_one")) == (
+    proven
+  )
+  assert leakage.replaced(statement.replace(proven=None)) is None
+  assert leakage.replaced(None) is None
+  large = statement.replace(proven=privacy.Budget(900.0, 1e-5))
+  assert leakage.most_advantage(leakage.replaced(large)) == 1.0
+
+
 def test_interval_of_a_strategy_is_its_bound():
   found = leakage.parse({"strategies": [leaks.inference(advantage=0.16)]})
   assert found.headline.least_advantage == pytest.approx(0.12)

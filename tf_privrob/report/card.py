@@ -79,13 +79,13 @@ def _membership(results: results_lib.Results) -> dict[str, Any] | None:
   membership = results.membership
   if membership is None:
     return None
-  proven = results.privacy.proven if results.privacy else None
+  budget = leakage.replaced(results.privacy)
   return {
     **dataclasses.asdict(membership),
     "headline": membership.headline.label,
     "advantage": membership.headline.advantage,
     "advantage_interval": membership.headline.advantage_interval,
-    "advantage_allowed": proven and leakage.most_advantage(proven),
+    "advantage_allowed": budget and leakage.most_advantage(budget),
   }
 
 

@@ -2,7 +2,7 @@
 
     audited dp_epsilon <= proven dp_epsilon,
     advantage of membership inference <= what proven DP allows
-      (`leakage`, equation 3), by the lower end of its interval,
+      (`leakage`, equations 3 and 5), by the lower end of its interval,
     share of violated radii <= 1 - confidence, beyond chance; without
       randomness there is none at all.
 
@@ -68,7 +68,8 @@ def membership_below_bound(results: results_lib.Results) -> Check:
   membership, statement = results.membership, results.privacy
   if membership is None:
     return Check(NOT_RUN, title, "No membership inference was run.")
-  if statement is None or statement.proven is None:
+  budget = leakage_lib.replaced(statement)
+  if budget is None:
     best = membership.headline
     return Check(
       NOTE,
@@ -76,7 +77,7 @@ def membership_below_bound(results: results_lib.Results) -> Check:
       f"No privacy is proven, so any advantage is possible; {best.label} had"
       f" {best.advantage:.3f}.",
     )
-  most = leakage_lib.most_advantage(statement.proven)
+  most = leakage_lib.most_advantage(budget)
   wrong = [
     f"{item.label}: advantage {item.advantage:.3f}, surely above"
     f" {item.least_advantage:.3f}"
@@ -85,14 +86,15 @@ def membership_below_bound(results: results_lib.Results) -> Check:
   ]
   allowed = (
     f"Proven {formats.budget(statement.proven)} allows an advantage of"
-    f" {most:.3f}"
+    f" {most:.3f} where one example replaces another"
   )
   if wrong:
     return Check(
       FAIL,
       title,
       f"{'; '.join(wrong)}. {allowed}: the proof does not describe what the"
-      " code did, or members and non-members are not drawn alike.",
+      " code did, or members and non-members are not drawn alike. (The"
+      " intervals do not count the chance of this one training.)",
     )
   best = max(item.advantage for item in membership.strategies)
   return Check(PASS, title, f"{allowed}; the largest found is {best:.3f}.")

@@ -14,6 +14,13 @@ A model that is (dp_epsilon, dp_delta)-DP lets no test have (Kairouz et al.
 and where both hold with equality the advantage is the largest one allowed,
 
     TPR - FPR <= (e^dp_epsilon - 1 + 2 dp_delta) / (e^dp_epsilon + 1).     (3)
+
+The two worlds must differ as the guarantee's neighbours do. Members are a
+training set of fixed size and non-members are other examples, so that one
+example replaces another. For a guarantee about adding or removing one these
+are two steps, and (1) to (3) hold with (`replaced`)
+
+    2 dp_epsilon and (1 + e^dp_epsilon) dp_delta.                          (5)
 """
 
 from __future__ import annotations
@@ -177,6 +184,21 @@ def _point(entry: Mapping[str, Any]) -> OperatingPoint:
     tpr=None if tpr is None else metrics_lib.share(tpr, "tpr"),
     interval=metrics_lib.bounds(entry.get("interval")),
     note=str(entry.get("note") or ""),
+  )
+
+
+def replaced(
+  statement: statement_lib.PrivacyStatement | None,
+) -> statement_lib.Budget | None:
+  """What is proven for one example in another's place: (5); None: nothing."""
+  if statement is None or statement.proven is None:
+    return None
+  proven = statement.proven
+  if statement.neighbouring == "replace_one":
+    return proven
+  dp_delta = (1 + math.exp(min(proven.dp_epsilon, 700.0))) * proven.dp_delta
+  return statement_lib.Budget(
+    2 * proven.dp_epsilon, min(dp_delta, math.nextafter(1.0, 0.0))
   )
 
 

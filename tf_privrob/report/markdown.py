@@ -159,12 +159,13 @@ def _membership(results: results_lib.Results) -> str:
   membership = results.membership
   if membership is None:
     return _not_run(results, "infer")
-  proven = results.privacy.proven if results.privacy else None
+  budget = leakage_lib.replaced(results.privacy)
   allowed = "No privacy is proven, so every advantage is possible."
-  if proven is not None:
-    most = leakage_lib.most_advantage(proven)
+  if budget is not None:
+    most = leakage_lib.most_advantage(budget)
     allowed = (
-      f"Proven {formats.budget(proven)} allows an advantage of {most:.3f}."
+      f"Proven {formats.budget(results.privacy.proven)} allows an advantage of"
+      f" {most:.3f} where one example replaces another."
     )
   rows = [
     (

@@ -38,7 +38,7 @@ def audits_section(results: results_lib.Results, command: str) -> Html:
     "audits",
     title,
     lead,
-    table((*head, "Verdict"), rows, css="texts", numeric_from=7),
+    table((*head, "Verdict"), rows, css="texts audits", numeric_from=7),
   )
 
 

@@ -40,10 +40,9 @@ def membership_section(results: results_lib.Results, command: str) -> Html:
     text = "Membership inference asks which examples were trained on."
     return section("membership", _TITLE, not_run(text, command))
   drawn = curves(membership)
-  proven = results.privacy.proven if results.privacy else None
   parts = []
   if drawn:
-    svg = Html(plots_membership.roc_curves(drawn, proven))
+    svg = Html(plots_membership.roc_curves(drawn, results.privacy))
     small = "both axes logarithmic"
     if len(drawn) == _MOST_CURVES:
       small += f"; the {_MOST_CURVES} of largest advantage"
@@ -87,15 +86,15 @@ def _facts(
     ("strongest", best.label),
     ("its advantage", _advantage(best, small=False)),
   ]
-  statement = results.privacy
-  if statement is not None and statement.proven is not None:
-    most = leakage_lib.most_advantage(statement.proven)
-    items += [
-      (
-        f"advantage that proven {formats.budget(statement.proven)} allows",
-        value(most, f"{most:.3f}"),
-      ),
-    ]
+  budget = leakage_lib.replaced(results.privacy)
+  if budget is not None:
+    most = leakage_lib.most_advantage(budget)
+    proven = formats.budget(results.privacy.proven)
+    items.append(
+      (f"advantage that proven {proven} allows", value(most, f"{most:.3f}"))
+    )
+    if budget != results.privacy.proven:
+      items.append(("as one removed and one added", formats.budget(budget)))
   else:
     items.append(("advantage that proven privacy allows", "1, none is proven"))
   for name, count in (

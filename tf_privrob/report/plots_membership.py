@@ -10,21 +10,25 @@ from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import canvas
 from tf_privrob.report import leakage as leakage_lib
 
+_TOP = 1.3  # of the axis, so that a curve at 100% is seen
+
 
 def roc_curves(
   curves: Sequence[tuple[str, leakage_lib.Inference]],
-  proven: statement_lib.Budget | None = None,
+  statement: statement_lib.PrivacyStatement | None = None,
   name: str = "roc",
   places: Sequence[int] | None = None,
 ) -> str:
   """TPR against FPR, both on log axes, with guessing as the diagonal.
 
-  What `proven` rules out is shaded: TPR above e^dp_epsilon FPR + dp_delta, and
-  above its mirror image (`leakage`, equations 1 and 2).
+  What is proven rules out TPR above e^dp_epsilon FPR + dp_delta, and above the
+  mirror image of that (`leakage`, equations 1 and 2). The line is for a test
+  of the guarantee's own neighbours. Shaded is what is ruled out for members of
+  a training set of fixed size, where one example replaces another (5).
 
   Args:
     curves: names, and inferences that have a curve.
-    proven: the budget whose region is shaded.
+    statement: whose proven budget is drawn; None: none is.
     name: of the drawing on its page.
     places: of each curve among the colours; default: its own order.
   """
@@ -35,8 +39,8 @@ def roc_curves(
   ) as plot:
     axes = plot.axes
     grid = np.geomspace(low, 1, 200)
-    if proven is not None:
-      _ruled_out(axes, grid, leakage_lib.most_tpr(proven, grid))
+    if statement is not None and statement.proven is not None:
+      _ruled_out(axes, grid, statement)
     axes.plot(
       grid,
       grid,
@@ -49,7 +53,7 @@ def roc_curves(
       fpr, tpr = np.array(item.fpr), np.array(item.tpr)
       axes.plot(
         np.maximum(fpr, low),
-        np.maximum(tpr, low),
+        np.where(tpr > 0, tpr, np.nan),
         color=canvas.SERIES[index % len(canvas.SERIES)],
         linestyle=canvas.DASHES[index % len(canvas.DASHES)],
         drawstyle="steps-post",
@@ -58,7 +62,7 @@ def roc_curves(
     for scale in (axes.set_xscale, axes.set_yscale):
       scale("log")
     axes.set_xlim(low, 1)
-    axes.set_ylim(low, 1.15)
+    axes.set_ylim(low, _TOP)
     canvas.power_axis(axes.xaxis, low)
     canvas.power_axis(axes.yaxis, low)
     axes.tick_params(axis="x", pad=7)
@@ -75,14 +79,22 @@ def _lowest(curves) -> float:
   return float(10.0 ** -np.ceil(np.log10(max(most, 100)) - 1e-9))
 
 
-def _ruled_out(axes, grid: np.ndarray, most: np.ndarray) -> None:
+def _ruled_out(axes, grid: np.ndarray, statement) -> None:
+  most = leakage_lib.most_tpr(leakage_lib.replaced(statement), grid)
   axes.fill_between(
     grid,
     most,
-    1.15,
+    _TOP,
     color=canvas.MUTED,
-    alpha=0.14,
+    alpha=0.16,
     linewidth=0,
     label="ruled out by proven privacy",
   )
-  axes.plot(grid, most, color=canvas.MUTED, linewidth=1.4)
+  if statement.neighbouring != "replace_one":
+    axes.plot(
+      grid,
+      leakage_lib.most_tpr(statement.proven, grid),
+      color=canvas.MUTED,
+      linewidth=1.4,
+      label="bound, one added or removed",
+    )

@@ -79,7 +79,7 @@ def refuted_proof(results: results_lib.Results) -> str:
   for audit in results.audits:
     if audit.refutes_proven:
       return f"{audit.label} demonstrated more leakage than the proof allows"
-  most = leakage_lib.most_advantage(proven)
+  most = leakage_lib.most_advantage(leakage_lib.replaced(statement))
   for item in results.membership.strategies if results.membership else ():
     least = item.least_advantage
     if least is not None and least > most:
@@ -187,9 +187,9 @@ def _membership(results: results_lib.Results) -> str:
     f" {best.label}, was right {formats.percent(best.balanced_accuracy)} of the"
     f" time{_interval(best.interval)} where guessing is right 50.0%"
   )
-  statement = results.privacy
-  if statement is not None and statement.proven is not None:
-    most = (1 + leakage_lib.most_advantage(statement.proven)) / 2
+  budget = leakage_lib.replaced(results.privacy)
+  if budget is not None:
+    most = (1 + leakage_lib.most_advantage(budget)) / 2
     sentence += f" and the proven privacy allows {formats.percent(most)}"
   return f"{sentence}; a better one may do better."
 

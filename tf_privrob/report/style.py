@@ -124,7 +124,7 @@ th:first-child, td:first-child { padding-left: 18px; }
 th:last-child, td:last-child { padding-right: 18px; }
 thead th { font-size: 13px; font-weight: 600; color: var(--muted);
   vertical-align: bottom; border-bottom: 1px solid var(--line); }
-tbody th { font-weight: 500; }
+tbody th { font-weight: 500; min-width: 110px; }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
 .num, .nowrap { white-space: nowrap; }
 .num { text-align: right; }
@@ -132,6 +132,7 @@ td small, tbody th small { display: block; font-size: 12px; font-weight: 400;
   color: var(--muted); }
 .worst { font-weight: 700; }
 .texts { min-width: 600px; }
+.texts.audits { min-width: 860px; }
 .compare { font-size: 13.5px; }
 .compare th, .compare td { padding: 8px 9px; }
 .compare tbody th { min-width: 130px; overflow-wrap: anywhere; }
@@ -241,7 +242,7 @@ footer p { max-width: none; border-top: 1px solid var(--line);
   .facts div { padding: 4px 0; }
   th, td { padding: 5px 7px; }
   td small { font-size: 10px; }
-  .texts { min-width: 0; }
+  .texts, .texts.audits { min-width: 0; }
   .checks li { padding: 6px 14px; }
   .gallery img { width: 54px; height: 54px; }
   .gallery tbody th { min-width: 90px; }
