@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 from tests.report import conftest
@@ -206,3 +207,11 @@ def test_the_region_that_privacy_rules_out_is_shaded():
   assert "#0" not in svg.replace("href", "")
   for unproven in (None, statement.replace(proven=None)):
     assert "ruled out" not in plots_membership.roc_curves(curves, unproven)
+
+
+def test_between_two_thresholds_a_coin_decides():
+  entry = leaks.inference()
+  entry["roc"] = {"fpr": [0, 0, 0.5, 1], "tpr": [0, 0.2, 0.6, 1]}
+  (item,) = leakage.parse({"strategies": [entry]}).strategies
+  found = plots_membership.between(item, np.array([0, 0.25, 0.5, 0.75]))
+  np.testing.assert_allclose(found, [0.2, 0.4, 0.6, 0.8])

@@ -67,7 +67,8 @@ def _privacy_order(results: results_lib.Results) -> Check:
   title = "Audited privacy loss stays below the stated bounds"
   statement = results.privacy
   if statement is None or statement.audited is None:
-    return Check(NOT_RUN, title, "No audit was run on this model.")
+    detail = "No audit of this run\u2019s own settings is in its statement."
+    return Check(NOT_RUN, title, detail)
   figures = f"Here: {formats.privacy_figures(statement)}."
   if statement.violated:
     return Check(FAIL, title, f"{refutation(statement)} {figures}")

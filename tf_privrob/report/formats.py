@@ -86,7 +86,8 @@ def share_interval(bounds: tuple[float, float] | None) -> str:
   """(0.12, 0.2) -> '0.120-0.200', with an en dash: of advantages."""
   if bounds is None:
     return "-"
-  return f"{bounds[0]:.3f}\u2013{bounds[1]:.3f}"
+  dash = " to " if min(bounds) < 0 else "\u2013"
+  return f"{bounds[0]:.3f}{dash}{bounds[1]:.3f}"
 
 
 def duration(seconds: float) -> str:

@@ -26,7 +26,7 @@ _LEAD = (
   " privacy allows is an upper bound on every attack; what the strategies"
   " reached is not."
 )
-_MOST_CURVES = 6
+_MOST_CURVES = 5
 _NONPRIVATE = (
   " These figures were computed on the private training data without noise."
   " Publishing them voids the privacy statement."
@@ -63,7 +63,7 @@ def curves(
   """The curves to draw with their names, the largest advantage first.
 
   Strategies that differ by their threshold only share a curve; it is drawn
-  once, under the name of the score. At most six, so that none look alike.
+  once, under the name of the score. At most five, so that none look alike.
   """
   found = {}
   for item in sorted(membership.strategies, key=lambda i: -i.advantage):

@@ -34,11 +34,12 @@ def roc_curves(
   """
   places = range(len(curves)) if places is None else places
   low = _lowest(curves)
+  height = 320 + 17 * (len(curves) + 2)  # one line of the legend for each
   with canvas.Plot(
-    name, "ROC curves of membership inference, log axes", height=360
+    name, "ROC curves of membership inference, log axes", height=height
   ) as plot:
     axes = plot.axes
-    grid = np.geomspace(low, 1, 200)
+    grid = np.geomspace(low, 1, 400)
     if statement is not None and statement.proven is not None:
       _ruled_out(axes, grid, statement)
     axes.plot(
@@ -50,13 +51,12 @@ def roc_curves(
       label="guessing",
     )
     for index, (label, item) in zip(places, curves):
-      fpr, tpr = np.array(item.fpr), np.array(item.tpr)
+      tpr = between(item, grid)
       axes.plot(
-        np.maximum(fpr, low),
+        grid,
         np.where(tpr > 0, tpr, np.nan),
         color=canvas.SERIES[index % len(canvas.SERIES)],
         linestyle=canvas.DASHES[index % len(canvas.DASHES)],
-        drawstyle="steps-post",
         label=canvas.short(label, 44),
       )
     for scale in (axes.set_xscale, axes.set_yscale):
@@ -72,6 +72,19 @@ def roc_curves(
   return plot.svg
 
 
+def between(item: leakage_lib.Inference, fpr: np.ndarray) -> np.ndarray:
+  """TPR at any FPR: on the line between two points of the curve.
+
+  A test that picks one of the two thresholds by a coin reaches that line. At
+  an FPR that several thresholds have, the largest TPR counts.
+  """
+  most: dict[float, float] = {}
+  for x, y in zip(item.fpr, item.tpr):
+    most[x] = max(y, most.get(x, 0.0))
+  known = sorted(most)
+  return np.interp(fpr, known, [most[x] for x in known])
+
+
 def _lowest(curves) -> float:
   """The lower end of both axes: the power of ten that one example can show."""
   counts = [item.num_nonmembers or 1000 for _, item in curves]
@@ -84,7 +97,7 @@ def _ruled_out(axes, grid: np.ndarray, statement) -> None:
   axes.fill_between(
     grid,
     most,
-    _TOP,
+    1.0,
     color=canvas.MUTED,
     alpha=0.16,
     linewidth=0,
