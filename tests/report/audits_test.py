@@ -44,6 +44,12 @@ def test_verdict_of_a_privacy_audit(changes, verdict):
     (1, {"confidence": 1.0, "allowed": 0.0}, "violated"),
     (1, {"confidence": 1.0, "allowed": None}, "violated"),
     (1, {"confidence": None, "allowed": None}, "violated"),
+    # Whatever a file says of its interval, one is too many.
+    (
+      1,
+      {"confidence": 1.0, "allowed": 0.0, "interval": [0.0, 0.05]},
+      "violated",
+    ),
     (0, {"confidence": 1.0, "allowed": 0.0}, "no violation"),
     (1, {"verdict": "violated"}, "violated"),
     (2, {"verdict": "within alpha"}, "violated"),
