@@ -102,8 +102,17 @@ def _cifar10(**more: Any) -> dict[str, Recipe]:
 
 
 def _uci_har(**more: Any) -> dict[str, Recipe]:
-  trainers = ("natural", "pgd")
-  return _family("uci_har", trainers, "har_mlp", 0.05, {}, **more)
+  family = _family("uci_har", ("natural", "pgd"), "har_mlp", 0.05, {}, **more)
+  return _with_private(
+    family,
+    "uci_har",
+    epochs=30.0,
+    batch_size=512,
+    optimizer="sgd",
+    learning_rate=1.0,
+    l2_clip_norm=0.5,
+    ema_decay=0.95,
+  )
 
 
 def _mnist(**more: Any) -> dict[str, Recipe]:
@@ -156,7 +165,7 @@ def _small() -> dict[str, Recipe]:
     **_cifar10(
       num_train=5_000, factor=0.02, network_settings={"scale": 1, "units": 1}
     ),
-    **_with_private(_uci_har(factor=0.2), "uci_har", epochs=20.0),
+    **_uci_har(factor=0.2),
     **_mnist(factor=0.3),
   }
 
