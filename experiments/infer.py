@@ -82,9 +82,6 @@ def main() -> None:
 
 
 def _infer_run(shadow) -> None:
-  import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
-  from tf_privrob import data
-  from tf_privrob import models
   from tf_privrob import run_folder
   from tf_privrob import validate
 
@@ -96,6 +93,11 @@ def _infer_run(shadow) -> None:
       " Train one first: python -m experiments.train"
       f" --run_dir={_RUN_DIR.value}, or go on with a killed run by --resume."
     )
+  # Only now what takes long to import.
+  import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
+  from tf_privrob import data
+  from tf_privrob import models
+
   described = folder.config or {}
   name = _DATASET.value or described.get("dataset")
   if not name:

@@ -61,17 +61,19 @@ def _walk(network, x, y, direction):
 def test_benign_and_adversarial_against_a_loop(network, points, outputs):
   for part, (x, y) in enumerate(points):
     np.testing.assert_allclose(outputs.benign[part], network(x), atol=1e-5)
-    expected = _walk(network, x, y, +1)
-    np.testing.assert_allclose(outputs.adversarial[part], expected, atol=1e-4)
+    rows = [0, 7, 8, len(x) - 1]  # ends of batches
+    expected = _walk(network, x[rows], y[rows], +1)
+    found = outputs.adversarial[part][rows]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_targeted_descends_to_every_other_class(network, points, outputs):
-  x, y = points[1]
+  x, y = points[1][0][-5:], points[1][1][-5:]
   for place in range(2):
     targets = np.array([[c for c in range(3) if c != t][place] for t in y])
     expected = _walk(network, x, targets, -1)
     np.testing.assert_allclose(
-      outputs.targeted[1][:, place], expected, atol=1e-4
+      outputs.targeted[1][-5:, place], expected, atol=1e-4
     )
 
 
@@ -90,7 +92,8 @@ def test_worst_cases_bound_the_attack(points, outputs):
 
 
 def test_a_final_softmax_is_taken_off(network, points, outputs):
-  soft = tf.keras.Sequential([network, tf.keras.layers.Softmax()])
+  probabilities = tf.keras.layers.Softmax()(network.output)
+  soft = tf.keras.Model(network.input, probabilities)
   found = membership.outputs_of(soft, *points, progress=False)
   np.testing.assert_allclose(found.benign[0], outputs.benign[0], atol=1e-5)
   assert found.adversarial is None
@@ -175,7 +178,7 @@ def test_anything_that_changed_is_asked_again(tmp_path, points):
 
 
 def test_bad_keys_and_functions_without_a_fingerprint(tmp_path, points):
-  with pytest.raises(ValueError, match="fingerprint=... with a function"):
+  with pytest.raises(ValueError, match=r"fingerprint=\.\.\. with a function"):
     membership.cached_outputs(tmp_path, "a", lambda: None)
   with pytest.raises(ValueError, match="Expected a key"):
     membership.cached_outputs(tmp_path, "../a", _request(points))

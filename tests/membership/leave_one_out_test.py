@@ -79,7 +79,9 @@ def test_the_json_form_is_sorted():
 
 
 def test_failures():
-  with pytest.raises(ValueError, match="num_groups=3 .* received 3 of class 0"):
+  with pytest.raises(
+    ValueError, match=r"num_groups=3 .* received 3 of class 0"
+  ):
     membership.leave_out_groups(_Y, 3)
   for groups, message in (
     ([], "at least one group"),

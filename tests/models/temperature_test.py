@@ -29,7 +29,8 @@ def test_saved_and_loaded(tmp_path):
 
 def test_a_softmax_is_taken_off_before():
   network = models.mlp((5,), 4, seed=3)
-  soft = tf.keras.Sequential([network, tf.keras.layers.Softmax()])
+  probabilities = tf.keras.layers.Softmax()(network.output)
+  soft = tf.keras.Model(network.input, probabilities)
   np.testing.assert_allclose(
     models.with_temperature(soft, 2)(_x()) * 2, network(_x()), atol=1e-6
   )
