@@ -19,6 +19,7 @@ _BENCHMARKS = (
   "transformation",
   "halfspaces",
   "bounds",
+  "robust",
 )
 
 

@@ -24,6 +24,7 @@ _ROOMS = (
   "mechanisms",
   "methods",
   "losses",
+  "membership",
   "models",
   "privacy",
   "report",

@@ -13,6 +13,7 @@ from tf_privrob import attacks
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import privacy
 
 _layers = tf.keras.layers
 
@@ -181,6 +182,20 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
   )
   np.testing.assert_allclose(radii[:3], [0.05, 0.06, 0.07], rtol=1e-5)
   assert resumed.run_record["steps"] == 12
+
+
+@pytest.mark.parametrize(
+  ("name", "value"), [("attack_eps", 0.05), ("natural_share", 0.4)]
+)
+def test_a_run_is_not_resumed_with_another_objective(tmp_path, name, value):
+  x, y = cases.arrays()
+  with pytest.raises(KeyboardInterrupt):
+    cases.build("pgd").fit(
+      x, y, run_dir=tmp_path, callbacks=[interrupt.StopAfter(2)], verbose=0
+    )
+  changed = cases.build("pgd", **{name: value})
+  with pytest.raises(privacy.LedgerError, match=name):
+    changed.fit(x, y, run_dir=tmp_path, resume=True, verbose=0)
 
 
 # What they are for.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -98,6 +99,13 @@ class RobustTraining(dp_sgd.DPSGD):
 
   def _needs_whole_batches(self) -> bool:
     return self.config.needs_whole_batches or _normalises_batches(self.network)
+
+  def ledger_parameters(self, plan) -> dict[str, Any]:
+    """Those of DP-SGD, and the objective, which is one for the whole run."""
+    return {
+      **super().ledger_parameters(plan),
+      "objective": self.config.objective,
+    }
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Checks the weights, then builds what DP-SGD needs."""

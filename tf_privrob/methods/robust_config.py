@@ -128,6 +128,12 @@ class RobustConfig(method_config.DPSGDConfig):
     """Whether the loss compares the examples of a batch with each other."""
     return False
 
+  @property
+  def objective(self) -> dict[str, Any]:
+    """Loss and schedule: what a resumed run may not change on the way."""
+    shared = {f.name for f in dataclasses.fields(method_config.DPSGDConfig)}
+    return {k: v for k, v in vars(self).items() if k not in shared}
+
   def scaled(self, factor: float) -> RobustConfig:
     """The same run, `factor` times as long: epochs and all moments."""
     validate.positive(factor=factor)

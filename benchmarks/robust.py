@@ -1,0 +1,111 @@
+"""A training step of every robust trainer beside a natural one.
+
+python -m benchmarks.robust [--json=robust.json]
+
+The real `train_step` of each method on one network and one batch, compiled,
+in turn and in one process; the best of several rounds counts, and only the
+ratios are worth quoting. A PGD step with k inner steps is to cost at most
+k + 2 natural ones, an IBP step at most 2.5; the dual is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+from absl import app
+from absl import flags
+
+from benchmarks import table
+from tf_privrob import methods
+from tf_privrob import models
+
+_BATCH = flags.DEFINE_integer("batch", 100, "Images of a step.")
+_ROUNDS = flags.DEFINE_integer("rounds", 20, "The best of them counts.")
+_STEPS = flags.DEFINE_integer("steps", 10, "k of PGD, TRADES and WRM.")
+_PROJECTIONS = flags.DEFINE_integer("projections", 10, "Of the dual.")
+_JSON = flags.DEFINE_string("json", None, "Also write the figures here.")
+_SHAPE, _CLASSES, _IBP_TARGET = (28, 28, 1), 10, 2.5
+
+
+def trainers() -> dict:
+  """Name, settings and the most natural steps that a step may cost."""
+  size, k = {"batch_size": _BATCH.value}, _STEPS.value
+  attacked = {**size, "attack_steps": k}
+  projected = {"norm": "l1_median", "projections": _PROJECTIONS.value}
+  return {
+    "natural": ("natural", methods.NaturalConfig(**size), None),
+    f"PGD, k {k}": (
+      "adversarial",
+      methods.AdversarialConfig(**attacked),
+      k + 2,
+    ),
+    f"TRADES, k {k}": ("trades", methods.TradesConfig(**attacked), None),
+    f"WRM, k {k}": ("wrm", methods.WRMConfig(**attacked), None),
+    "IBP": ("ibp", methods.IBPConfig(**size), _IBP_TARGET),
+    "DiffAI, Box": ("diffai", methods.DiffAIConfig(**size), None),
+    f"dual, {_PROJECTIONS.value} projections": (
+      "dual",
+      methods.DualConfig(**size, **projected),
+      None,
+    ),
+  }
+
+
+def step_of(name: str, config):
+  """A function that makes one training step on random images."""
+  network = models.by_name("ibp_small", _SHAPE, _CLASSES)
+  method = methods.build(name, network, config)
+  plan = method.plan(10 * _BATCH.value, _SHAPE)
+  method._plan = plan
+  method.compile(optimizer=method.make_optimizer(plan.steps))
+  method.prepare(plan, _SHAPE, (0.0, 1.0), _CLASSES)
+  method.set_session(np.zeros(2, np.int32), 0)
+  rng = np.random.default_rng(0)
+  batch = (
+    tf.constant(rng.random((1, _BATCH.value, *_SHAPE), "float32")),
+    tf.constant(rng.integers(_CLASSES, size=(1, _BATCH.value))),
+    tf.ones([1, _BATCH.value]),
+  )
+  run = tf.function(method.train_step, autograph=False)
+  return lambda: run(batch)["nonprivate/loss"].numpy()
+
+
+def main(argv) -> None:
+  """Prints milliseconds and ratios."""
+  if len(argv) > 1:
+    raise app.UsageError(f"Unexpected arguments {argv[1:]}.")
+  tf.get_logger().setLevel("ERROR")  # each method traces its own step
+  load = round(os.getloadavg()[0], 2)
+  found = trainers()
+  steps = {name: step_of(*found[name][:2]) for name in found}
+  for run in steps.values():
+    run()
+  best = dict.fromkeys(steps, float("inf"))
+  for _ in range(_ROUNDS.value):
+    for name, run in steps.items():
+      started = time.perf_counter()
+      run()
+      best[name] = min(best[name], time.perf_counter() - started)
+  rows = [
+    {
+      "trainer": name,
+      "ms": round(1e3 * spent, 1),
+      "times natural": round(spent / best["natural"], 2),
+      "at most": found[name][2],
+    }
+    for name, spent in best.items()
+  ]
+  table.show(f"A training step, ibp_small, batch {_BATCH.value}", rows)
+  print(f"Load of the machine before the first round: {load}.")
+  if _JSON.value:
+    table.write_json(_JSON.value, {"load": load, "rows": rows})
+
+
+if __name__ == "__main__":
+  app.run(main)
