@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.report import leaks
+from tf_privrob import membership
 from tf_privrob import privacy
 from tf_privrob.report import leakage
 
@@ -63,6 +64,19 @@ def test_an_example_in_the_place_of_another_is_two_steps():
   assert leakage.replaced(None) is None
   large = statement.replace(proven=privacy.Budget(900.0, 1e-5))
   assert leakage.most_advantage(leakage.replaced(large)) == 1.0
+
+
+@pytest.mark.parametrize("neighbouring", ["add_or_remove_one", "replace_one"])
+@pytest.mark.parametrize("dp_epsilon", [0.0, 0.3, 3.0, 40.0])
+def test_the_bound_is_that_of_the_membership_room(neighbouring, dp_epsilon):
+  statement = privacy.PrivacyStatement(
+    None, privacy.Budget(dp_epsilon, 1e-5), neighbouring=neighbouring
+  )
+  theirs = membership.advantage_bound(
+    dp_epsilon, 1e-5, neighbouring, fixed_size=True
+  )
+  ours = leakage.most_advantage(leakage.replaced(statement))
+  assert ours == pytest.approx(theirs.advantage, abs=1e-12)
 
 
 def test_interval_of_a_strategy_is_its_bound():
