@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from html import parser
 
 import numpy as np
 import pytest
+
+from tf_privrob.report import plots
+from tf_privrob.report import plots_compare
+from tf_privrob.report import plots_membership
 
 PRIVACY = {
   "claimed": {"dp_epsilon": 3.0, "dp_delta": 1e-5},
@@ -155,3 +160,62 @@ def files():
 @pytest.fixture
 def run_dir(tmp_path, files):
   return write_run(tmp_path / "run", files)
+
+
+@pytest.fixture
+def no_plots(monkeypatch):
+  """Spares drawing where a test does not look at the plots."""
+  for module, name in (
+    (plots, "history"),
+    (plots, "attack_curves"),
+    (plots, "certified_curve"),
+    (plots_membership, "roc_curves"),
+    (plots_compare, "draw"),
+  ):
+    monkeypatch.setattr(module, name, lambda *_, **__: "<svg></svg>")
+
+
+_VOID = {"meta", "link", "img", "br"}
+
+
+class Page(parser.HTMLParser):
+  """Checks nesting and collects text, values, attributes and ids."""
+
+  def __init__(self, text):
+    super().__init__(convert_charrefs=True)
+    self.open, self.ids, self.attributes = [], [], []
+    self.tags, self.data, self.chunks = [], [], []
+    self.feed(text)
+    self.close()
+    assert not self.open, f"unclosed: {self.open}"
+    self.text = " ".join(" ".join(self.chunks).split())
+
+  def handle_starttag(self, tag, attrs):
+    self.tags.append(tag)
+    if tag not in _VOID:
+      self.open.append(tag)
+    for name, value in attrs:
+      self.attributes.append((tag, name, value))
+      if name == "id":
+        self.ids.append(value)
+      if tag == "data" and name == "value":
+        self.data.append(value)
+
+  def handle_startendtag(self, tag, attrs):
+    self.handle_starttag(tag, attrs)
+    if tag not in _VOID:
+      self.open.pop()
+
+  def handle_endtag(self, tag):
+    assert self.open[-1:] == [tag], f"</{tag}> in {self.open}"
+    self.open.pop()
+
+  def handle_data(self, data):
+    if self.open and self.open[-1] != "style":
+      self.chunks.append(data)
+
+
+def part(page_text, anchor):
+  """The HTML of one section."""
+  start = page_text.index(f'id="{anchor}"')
+  return page_text[start : page_text.index("</section>", start)]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.report import conftest
+from tests.report import leaks
 from tf_privrob import report
 from tf_privrob.report import consistency
 from tf_privrob.report import results as results_lib
 
 PRIVACY_ORDER, CLAIM, HISTORY, CLEAN, SIZE, STEPS, FALLS, CERTIFIED = range(8)
+AUDITS, STATED, MEMBERSHIP, RADII = range(8, 12)
 
 
 def _checks(path, files):
@@ -19,8 +21,13 @@ def _checks(path, files):
 
 def test_a_sound_run_raises_no_alarm(tmp_path, files):
   files["privacy.json"]["audited"] = 1.1
+  checks = _checks(tmp_path, {**files, **leaks.files()})
+  assert [check.status for check in checks] == ["pass"] * 12
+
+
+def test_what_was_not_run_is_not_checked(tmp_path, files):
   checks = _checks(tmp_path, files)
-  assert [check.status for check in checks] == ["pass"] * 8
+  assert [check.status for check in checks[AUDITS:]] == ["not run"] * 4
 
 
 def test_an_empty_folder_has_nothing_to_check(tmp_path):
@@ -105,3 +112,71 @@ def test_audit_of_a_model_without_a_bound_warns(tmp_path, files):
   assert check.status == "warn"
   assert "claimed (3, 1e-5), proven no finite bound known" in check.detail
   assert "audited >= 0.5" in check.detail
+
+
+_SMALL = {"dp_epsilon": 0.3, "dp_delta": 1e-5}
+
+
+def _audit(**changes):
+  return _set("audit.json", "audits", 0, leaks.audit(**changes))
+
+
+def _strategy(*arguments, **changes):
+  entry = leaks.inference(*arguments, **changes)
+  return _set("membership.json", "strategies", 0, entry)
+
+
+@pytest.mark.parametrize(
+  ("index", "status", "edit", "words"),
+  [
+    (AUDITS, "fail", _audit(proven=_SMALL), "refutes proven"),
+    (AUDITS, "fail", _audit(claimed=_SMALL), "refutes claimed"),
+    (AUDITS, "warn", _audit(proven=None), "below claimed, none proven"),
+    (STATED, "warn", _set("privacy.json", "audited", None), "found >= 0.432"),
+    (STATED, "warn", _set("privacy.json", "audited", 0.2), "found >= 0.432"),
+    # Proven is dp_epsilon 1, 2 for a replaced example: (e^2 - 1) / (e^2 + 1)
+    # = 0.762 is allowed.
+    (MEMBERSHIP, "fail", _strategy(advantage=0.81), "surely above 0.770"),
+    (MEMBERSHIP, "pass", _strategy(advantage=0.79), "advantage of 0.762"),
+    # An oracle's interval is not one; with 1,000 each, 0.086 comes off.
+    (MEMBERSHIP, "pass", _strategy("oracle", advantage=0.84), "0.840"),
+    (MEMBERSHIP, "fail", _strategy("oracle", advantage=0.86), "above 0.774"),
+    (MEMBERSHIP, "note", _set("privacy.json", "proven", None), "No privacy"),
+    (
+      RADII,
+      "fail",
+      lambda f: f.update({"certificate_audit.json": _radii(2)}),
+      "a certificate is wrong",
+    ),
+    (
+      RADII,
+      "fail",
+      lambda f: f.update({"certificate_audit.json": _radii(1, allowed=0.0)}),
+      "a certificate is wrong",
+    ),
+    (
+      RADII,
+      "pass",
+      lambda f: f.update({"certificate_audit.json": _radii(1)}),
+      "within alpha",
+    ),
+    (
+      RADII,
+      "fail",
+      lambda f: f.update({"certificate_audit.json": _radii(9, kind="claimed")}),
+      "the claimed radii are refuted",
+    ),
+  ],
+)
+def test_each_refutation_is_caught(tmp_path, files, index, status, edit, words):
+  files.update(leaks.files())
+  files["privacy.json"]["audited"] = 0.5
+  files["privacy.json"]["proven"]["dp_epsilon"] = 1.0
+  edit(files)
+  check = _checks(tmp_path, files)[index]
+  assert check.status == status
+  assert words in check.detail
+
+
+def _radii(violations, **changes):
+  return leaks.certificate_audit(violations, **changes)

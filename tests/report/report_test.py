@@ -7,80 +7,26 @@ import re
 import shlex
 import subprocess
 import sys
-from html import parser
 
 import numpy as np
 import pytest
 
 from tests.report import conftest
+from tests.report import leaks
 from tf_privrob import privacy
 from tf_privrob import report
 from tf_privrob.report import page_run
-from tf_privrob.report import plots
 from tf_privrob.report import results
-
-
-@pytest.fixture
-def no_plots(monkeypatch):
-  """Spares drawing where a test does not look at the plots."""
-  for name in ("history", "attack_curves", "certified_curve"):
-    monkeypatch.setattr(plots, name, lambda *_, **__: "<svg></svg>")
-
-
-_VOID = {"meta", "link", "img", "br"}
-
-
-class _Page(parser.HTMLParser):
-  """Checks nesting and collects text, values, attributes and ids."""
-
-  def __init__(self, text):
-    super().__init__(convert_charrefs=True)
-    self.open, self.ids, self.attributes = [], [], []
-    self.tags, self.data, self.chunks = [], [], []
-    self.feed(text)
-    self.close()
-    assert not self.open, f"unclosed: {self.open}"
-    self.text = " ".join(" ".join(self.chunks).split())
-
-  def handle_starttag(self, tag, attrs):
-    self.tags.append(tag)
-    if tag not in _VOID:
-      self.open.append(tag)
-    for name, value in attrs:
-      self.attributes.append((tag, name, value))
-      if name == "id":
-        self.ids.append(value)
-      if tag == "data" and name == "value":
-        self.data.append(value)
-
-  def handle_startendtag(self, tag, attrs):
-    self.handle_starttag(tag, attrs)
-    if tag not in _VOID:
-      self.open.pop()
-
-  def handle_endtag(self, tag):
-    assert self.open[-1:] == [tag], f"</{tag}> in {self.open}"
-    self.open.pop()
-
-  def handle_data(self, data):
-    if self.open and self.open[-1] != "style":
-      self.chunks.append(data)
 
 
 def _write(path, files):
   written = report.write(conftest.write_run(path, files))
-  return written, _Page(written.html.read_text(encoding="utf-8"))
-
-
-def _part(page_text, anchor):
-  """The HTML of one section."""
-  start = page_text.index(f'id="{anchor}"')
-  return page_text[start : page_text.index("</section>", start)]
+  return written, conftest.Page(written.html.read_text(encoding="utf-8"))
 
 
 def test_page_parses_and_is_self_contained(run_dir):
   text = report.write(run_dir).html.read_text(encoding="utf-8")
-  page = _Page(text)
+  page = conftest.Page(text)
   assert text.startswith("<!doctype html>")
   assert len(page.ids) == len(set(page.ids))
   assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", text)
@@ -104,7 +50,7 @@ def test_the_same_folder_gives_the_same_page(run_dir):
 
 def test_figures_equal_the_files(run_dir, files):
   written = report.write(run_dir)
-  page = _Page(written.html.read_text(encoding="utf-8"))
+  page = conftest.Page(written.html.read_text(encoding="utf-8"))
   values = [float(v) for v in page.data if re.fullmatch(r"[-\d.e]+", v)]
   metrics, privacy = files["metrics.json"], files["privacy.json"]
   expected = [metrics["clean"]["accuracy"]]
@@ -183,6 +129,7 @@ def _poison(node):
 
 
 def test_text_from_files_is_escaped_everywhere(tmp_path, files):
+  files.update(leaks.files())
   fixed = files["privacy.json"]
   poisoned = {name: _poison(payload) for name, payload in files.items()}
   for key in ("neighbouring", "sampler"):  # closed sets of words
@@ -198,15 +145,30 @@ def test_text_from_files_is_escaped_everywhere(tmp_path, files):
   np.savez(path / "examples.npz", **arrays)
   written = report.write(path)
   text = written.html.read_text(encoding="utf-8")
-  page = _Page(text)
+  page = conftest.Page(text)
   assert "<script" not in text.lower()
   assert "<img src=x" not in text
   assert "script" not in page.tags
   assert not [name for _, name, _ in page.attributes if name.startswith("on")]
   # It is shown, as text, in every part.
-  for anchor in ("attacks", "examples", "training", "settings", "reproduce"):
-    assert "&lt;script&gt;" in _part(text, anchor), anchor
+  for anchor in (
+    "may-promise",
+    "audits",
+    "membership",
+    "attacks",
+    "violations",
+    "examples",
+    "training",
+    "settings",
+    "reproduce",
+  ):
+    assert "&lt;script&gt;" in conftest.part(text, anchor), anchor
   assert len(written.summary.splitlines()) == 5
+  # Markdown passes HTML on, so there it is escaped as well.
+  lines = written.markdown.read_text(encoding="utf-8")
+  outside = re.sub(r"^(`{3,})[^`].*?^\1$", "", lines, flags=re.M | re.S)
+  assert "&lt;script&gt;" in outside
+  assert not re.search(r"<script|<img", outside)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +207,7 @@ def test_no_finite_bound_is_a_warning(tmp_path, files):
   files["privacy.json"]["proven"] = None
   written, _ = _write(tmp_path, files)
   text = written.html.read_text(encoding="utf-8")
-  promises = _part(text, "promises")
+  promises = conftest.part(text, "promises")
   assert re.search(r'class="warned">.*?no finite bound known', promises)
   assert "Treat it as not private" in promises
   assert 'class="banner warn"' in text
@@ -286,9 +248,9 @@ def test_a_missing_file_is_not_run(run_dir, name):
   (run_dir / name).unlink()
   written = report.write(run_dir)
   text = written.html.read_text(encoding="utf-8")
-  _Page(text)
+  conftest.Page(text)
   if name in _PARTS:
-    part = _part(text, _PARTS[name])
+    part = conftest.part(text, _PARTS[name])
     assert "Not run." in part
     assert "python -m experiments." in part
     assert "--run_dir=" in part
@@ -298,9 +260,9 @@ def test_a_missing_file_is_not_run(run_dir, name):
 def test_an_empty_folder_is_a_page_of_not_run(tmp_path):
   written = report.write(tmp_path)
   text = written.html.read_text(encoding="utf-8")
-  _Page(text)
+  conftest.Page(text)
   for anchor in _PARTS.values():
-    assert "Not run." in _part(text, anchor)
+    assert "Not run." in conftest.part(text, anchor)
   assert written.summary.count("not run") == 4
   assert json.loads(written.json.read_text())["privacy"] is None
 
@@ -330,7 +292,7 @@ def test_a_part_of_the_evaluation_may_be_missing(tmp_path, files, name):
 def test_a_corrupt_file_is_named_and_the_rest_is_shown(run_dir, name):
   (run_dir / name).write_bytes(b'{"broken')
   text = report.write(run_dir).html.read_text(encoding="utf-8")
-  _Page(text)
+  conftest.Page(text)
   if name != "history.jsonl":  # there a broken line is simply not a row
     assert "could not be read" in text
     assert name in text[: text.index('id="promises"')]
@@ -374,7 +336,7 @@ def test_claimed_radii_are_never_called_certified(tmp_path, files):
   (path / "certificates.csv").write_text(rows)
   written = report.write(path)
   text = written.html.read_text(encoding="utf-8")
-  part = _part(text, "certified")
+  part = conftest.part(text, "certified")
   assert "Claimed robustness" in part
   shown = re.sub(r"<[^>]*>", " ", part[part.index(">") + 1 :]).lower()
   assert "certified" not in shown
@@ -470,7 +432,13 @@ def test_matplotlib_is_loaded_only_when_it_draws():
 
 def test_binary_prints_the_path_and_the_summary(run_dir):
   result = subprocess.run(
-    [sys.executable, "-m", "experiments.report", f"--run_dir={run_dir}"],
+    [
+      sys.executable,
+      "-m",
+      "experiments.report",
+      f"--run_dir={run_dir}",
+      "--notensorboard",
+    ],
     capture_output=True,
     text=True,
     check=True,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+from tf_privrob.report import audits as audits_lib
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
+from tf_privrob.report import leakage
 from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.report import promises
 from tf_privrob.report import results as results_lib
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def as_json(
@@ -29,6 +33,10 @@ def as_json(
     "claimed_radius": _radius(results, "claimed"),
     "smoothed": results.smoothed,
     "privacy": _privacy(results),
+    "audits": [_audit(audit) for audit in results.audits],
+    "membership": _membership(results),
+    "certificate_audit": _certificate_audit(results),
+    "promises": promises.find(results, checks),
     "checks": checks,
     "problems": results.problems,
     "settings": results.config.get("config"),
@@ -50,6 +58,8 @@ def _radius(results: results_lib.Results, kind: str) -> dict[str, Any] | None:
     "interval": point.interval,
     "confidence": smoothed.confidence,
     "count": smoothed.count,
+    "kind": kind,
+    "refuted": promises.radii_refuted(results),
   }
 
 
@@ -58,6 +68,32 @@ def _privacy(results: results_lib.Results) -> dict[str, Any] | None:
   if results.privacy is None:
     return None
   return results.privacy.to_dict()
+
+
+def _audit(audit: audits_lib.Audit) -> dict[str, Any]:
+  return {**dataclasses.asdict(audit), "verdict": audit.verdict}
+
+
+def _membership(results: results_lib.Results) -> dict[str, Any] | None:
+  """Every strategy, the strongest, and what the proven budget allows."""
+  membership = results.membership
+  if membership is None:
+    return None
+  budget = leakage.replaced(results.privacy)
+  return {
+    **dataclasses.asdict(membership),
+    "headline": membership.headline.label,
+    "advantage": membership.headline.advantage,
+    "advantage_interval": membership.headline.advantage_interval,
+    "advantage_allowed": budget and leakage.most_advantage(budget),
+  }
+
+
+def _certificate_audit(results: results_lib.Results) -> dict[str, Any] | None:
+  audit = results.certificate_audit
+  if audit is None:
+    return None
+  return {**dataclasses.asdict(audit), "verdict": audit.verdict}
 
 
 def summary(results: results_lib.Results) -> str:
@@ -118,18 +154,19 @@ def _radius_line(results: results_lib.Results) -> str:
     f"{formats.percent(point.accuracy)} at {smoothed.norm} radius"
     f" {formats.number(point.radius)}"
   )
+  refuted = "  REFUTED" if promises.radii_refuted(results) else ""
   if smoothed.kind != "proven":
-    return _one_line(f"claimed radius, not proven: {figures}").join(("  ", ""))
+    return "  " + _one_line(f"claimed radius, not proven: {figures}{refuted}")
   confidence = ""
   if smoothed.deterministic:
     confidence = ", without randomness"
   elif smoothed.confidence is not None:
     confidence = f", confidence {100 * smoothed.confidence:.6g}% each"
-  return f"  certified  {figures}{confidence}, {smoothed.subject}"
+  return f"  certified  {figures}{confidence}, {smoothed.subject}{refuted}"
 
 
 def _privacy_line(results: results_lib.Results) -> str:
   if results.privacy is None:
     return "not run"
   alarm = "  VIOLATED" if results.privacy.violated else ""
-  return f"{consistency.privacy_figures(results.privacy, ' | ')}{alarm}"
+  return f"{formats.privacy_figures(results.privacy, ' | ')}{alarm}"

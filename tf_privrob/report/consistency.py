@@ -14,29 +14,19 @@ Differences that chance explains (overlapping intervals) raise no alarm.
 
 from __future__ import annotations
 
-import dataclasses
-
 from tf_privrob.privacy import statement as statement_lib
+from tf_privrob.report import consistency_audits
 from tf_privrob.report import formats
 from tf_privrob.report import metrics as metrics_lib
 from tf_privrob.report import results as results_lib
-
-PASS = "pass"
-NOTE = "note"
-WARN = "warn"
-FAIL = "fail"
-NOT_RUN = "not run"
+from tf_privrob.report.verdicts import Check
+from tf_privrob.report.verdicts import FAIL
+from tf_privrob.report.verdicts import NOT_RUN
+from tf_privrob.report.verdicts import NOTE
+from tf_privrob.report.verdicts import PASS
+from tf_privrob.report.verdicts import WARN
 
 _SINGLE_STEP = frozenset({"fgsm", "fgm"})
-
-
-@dataclasses.dataclass(frozen=True)
-class Check:
-  """One comparison: its status, what must hold, and what was found."""
-
-  status: str
-  title: str
-  detail: str
 
 
 def checks(results: results_lib.Results) -> tuple[Check, ...]:
@@ -50,28 +40,10 @@ def checks(results: results_lib.Results) -> tuple[Check, ...]:
     _iterations_help_attacker(results),
     _curve_falls(results),
     _certified_below_attacked(results),
-  )
-
-
-def privacy_figures(
-  statement: statement_lib.PrivacyStatement, separator: str = ", "
-) -> str:
-  """Claimed, proven and audited in words, in this order and never apart."""
-
-  def pair(budget) -> str:
-    dp_epsilon = formats.dp_epsilon(budget.dp_epsilon)
-    return f"({dp_epsilon}, {formats.dp_delta(budget.dp_delta)})"
-
-  claimed, proven = statement.claimed, statement.proven
-  audited = statement.audited
-  return separator.join(
-    (
-      f"claimed {pair(claimed) if claimed else 'nothing'}",
-      f"proven {pair(proven) if proven else 'no finite bound known'}",
-      "audited not run"
-      if audited is None
-      else f"audited >= {formats.dp_epsilon_lower(audited)}",
-    )
+    consistency_audits.audits_below_bounds(results),
+    consistency_audits.statement_has_the_audit(results),
+    consistency_audits.membership_below_bound(results),
+    consistency_audits.radii_withstand(results),
   )
 
 
@@ -95,8 +67,9 @@ def _privacy_order(results: results_lib.Results) -> Check:
   title = "Audited privacy loss stays below the stated bounds"
   statement = results.privacy
   if statement is None or statement.audited is None:
-    return Check(NOT_RUN, title, "No audit was run on this model.")
-  figures = f"Here: {privacy_figures(statement)}."
+    detail = "No audit of this run\u2019s own settings is in its statement."
+    return Check(NOT_RUN, title, detail)
+  figures = f"Here: {formats.privacy_figures(statement)}."
   if statement.violated:
     return Check(FAIL, title, f"{refutation(statement)} {figures}")
   if statement.proven is None:
@@ -110,16 +83,21 @@ def _claim_is_proven(results: results_lib.Results) -> Check:
   statement = results.privacy
   if statement is None:
     return Check(NOT_RUN, title, "There is no privacy statement.")
-  claimed, proven = statement.claimed, statement.proven
-  if claimed is None:
+  if statement.claimed is None:
     return Check(PASS, title, "Nothing is claimed beyond the proof.")
-  figures = f"Here: {privacy_figures(statement)}."
-  supported = (
+  figures = f"Here: {formats.privacy_figures(statement)}."
+  supported = claim_is_supported(statement)
+  return Check(PASS if supported else WARN, title, figures)
+
+
+def claim_is_supported(statement: statement_lib.PrivacyStatement) -> bool:
+  """Whether the proven budget is at most the claimed one."""
+  claimed, proven = statement.claimed, statement.proven
+  return (
     proven is not None
     and proven.dp_epsilon <= claimed.dp_epsilon * (1 + 1e-6)
     and proven.dp_delta <= claimed.dp_delta * (1 + 1e-6)
   )
-  return Check(PASS if supported else WARN, title, figures)
 
 
 def _history_within_proof(results: results_lib.Results) -> Check:

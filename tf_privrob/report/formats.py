@@ -57,6 +57,39 @@ def dp_delta(value: float) -> str:
   return _short_exponent(f"{value:.3g}")
 
 
+def privacy_figures(statement, separator: str = ", ") -> str:
+  """Claimed, proven and audited in words, in this order and never apart.
+
+  Args:
+    statement: a PrivacyStatement, or anything with its three figures.
+    separator: between the figures.
+  """
+  claimed, proven = statement.claimed, statement.proven
+  audited = statement.audited
+  return separator.join(
+    (
+      f"claimed {budget(claimed) if claimed else 'nothing'}",
+      f"proven {budget(proven) if proven else 'no finite bound known'}",
+      "audited not run"
+      if audited is None
+      else f"audited >= {dp_epsilon_lower(audited)}",
+    )
+  )
+
+
+def budget(figures) -> str:
+  """(dp_epsilon, dp_delta), both never flattered."""
+  return f"({dp_epsilon(figures.dp_epsilon)}, {dp_delta(figures.dp_delta)})"
+
+
+def share_interval(bounds: tuple[float, float] | None) -> str:
+  """(0.12, 0.2) -> '0.120-0.200', with an en dash: of advantages."""
+  if bounds is None:
+    return "-"
+  dash = " to " if min(bounds) < 0 else "\u2013"
+  return f"{bounds[0]:.3f}{dash}{bounds[1]:.3f}"
+
+
 def duration(seconds: float) -> str:
   """123.4 -> '2 min 3 s'."""
   if seconds < 10:

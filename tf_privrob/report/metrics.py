@@ -88,35 +88,41 @@ def as_number(value: Any) -> float | None:
   return value if math.isfinite(value) else None
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
+  """A finite number as an int, anything else as None."""
   value = as_number(value)
   return None if value is None else int(value)
 
 
-def _share(value: Any, name: str) -> float:
-  share = as_number(value)
-  if share is None or not 0 <= share <= 1:
+def share(value: Any, name: str) -> float:
+  """A number in [0, 1]; a ValueError with its name for anything else."""
+  number = as_number(value)
+  if number is None or not 0 <= number <= 1:
     raise ValueError(f"expected {name} in [0, 1], received {value!r}")
-  return share
+  return number
 
 
-def _interval(entry: Mapping[str, Any], share: float, count: int | None):
+def bounds(pair: Any) -> Interval | None:
+  """Two numbers as an interval, anything else as None."""
+  if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+    return None
+  low, high = (as_number(bound) for bound in pair)
+  return None if low is None or high is None else (low, high)
+
+
+def _interval(entry: Mapping[str, Any], accuracy: float, count: int | None):
   """The file's own interval, or the exact one where it gives only a count."""
-  bounds = entry.get("interval")
-  if isinstance(bounds, (list, tuple)) and len(bounds) == 2:
-    low, high = (as_number(bound) for bound in bounds)
-    if low is not None and high is not None:
-      return (low, high)
-  if count:
-    return binomial.interval(round(share * count), count)
-  return None
+  given = bounds(entry.get("interval"))
+  if given is None and count:
+    return binomial.interval(round(accuracy * count), count)
+  return given
 
 
 def parse_accuracy(entry: Mapping[str, Any]) -> Accuracy:
   """Reads the `clean` entry of metrics.json."""
-  share = _share(entry.get("accuracy"), "accuracy")
-  count = _whole(entry.get("count"))
-  return Accuracy(share, count, _interval(entry, share, count))
+  accuracy = share(entry.get("accuracy"), "accuracy")
+  count = whole(entry.get("count"))
+  return Accuracy(accuracy, count, _interval(entry, accuracy, count))
 
 
 def parse_attack(entry: Mapping[str, Any]) -> AttackResult:
@@ -135,8 +141,8 @@ def parse_attack(entry: Mapping[str, Any]) -> AttackResult:
     name=str(entry.get("name", "attack")),
     norm=str(entry.get("norm", "linf")),
     attack_eps=attack_eps,
-    steps=_whole(entry.get("steps")),
-    restarts=_whole(entry.get("restarts")),
+    steps=whole(entry.get("steps")),
+    restarts=whole(entry.get("restarts")),
     warnings=(warnings,)
     if isinstance(warnings, str)
     else tuple(map(str, warnings)),
@@ -154,14 +160,15 @@ def parse_smoothed(
     kinds: what certificates.csv says of its rows. One claimed radius makes
       the whole curve a claim.
   """
-  count = _whole(entry.get("count"))
+  count = whole(entry.get("count"))
   points = []
   for point in entry.get("curve") or ():
-    share = _share(point.get("accuracy"), "accuracy")
+    accuracy = share(point.get("accuracy"), "accuracy")
     radius = as_number(point.get("radius"))
     if radius is None or radius < 0:
       raise ValueError(f"expected radius >= 0, got {point.get('radius')!r}")
-    points.append(CurvePoint(radius, share, _interval(point, share, count)))
+    interval = _interval(point, accuracy, count)
+    points.append(CurvePoint(radius, accuracy, interval))
   if not points:
     raise ValueError("expected at least one point in curve, received none")
   proven = {str(entry.get("kind", "proven")), *kinds} == {"proven"}
@@ -170,11 +177,11 @@ def parse_smoothed(
     kind="proven" if proven else "claimed",
     norm=str(entry.get("norm", "l2")),
     smoothing_stddev=as_number(entry.get("smoothing_stddev")),
-    num_selection=_whole(entry.get("num_selection")),
-    num_estimation=_whole(entry.get("num_estimation")),
+    num_selection=whole(entry.get("num_selection")),
+    num_estimation=whole(entry.get("num_estimation")),
     confidence=as_number(entry.get("confidence")),
     count=count,
-    abstained=_whole(entry.get("abstained")),
+    abstained=whole(entry.get("abstained")),
     mean_radius=as_number(entry.get("mean_radius")),
     seconds=as_number(entry.get("seconds")),
   )

@@ -5,11 +5,15 @@ from __future__ import annotations
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
 from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.report import page_audits
 from tf_privrob.report import page_cards
 from tf_privrob.report import page_examples
+from tf_privrob.report import page_membership
 from tf_privrob.report import page_privacy
+from tf_privrob.report import page_promises
 from tf_privrob.report import page_robustness
 from tf_privrob.report import page_run
+from tf_privrob.report import promises
 from tf_privrob.report import results as results_lib
 from tf_privrob.report import style
 from tf_privrob.report.markup import Html
@@ -21,10 +25,14 @@ from tf_privrob.report.markup import tag
 # The browser itself refuses scripts and requests, whatever a file contained.
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _LINKS = (
-  ("promises", "Promises"),
+  ("promises", "Figures"),
+  ("may-promise", "Promises"),
   ("privacy", "Privacy"),
+  ("audits", "Audits"),
+  ("membership", "Membership"),
   ("attacks", "Under attack"),
   ("certified", "Certified"),
+  ("violations", "Violations"),
   ("examples", "Examples"),
   ("checks", "Checks"),
   ("training", "Training"),
@@ -47,9 +55,17 @@ def render(
         _problems(results),
         _alarms(checks),
         _promises(results),
+        page_promises.promises_section(promises.find(results, checks)),
         page_privacy.privacy_section(results, page_run.train_command(results)),
+        page_audits.audits_section(results, page_run.command(results, "audit")),
+        page_membership.membership_section(
+          results, page_run.command(results, "infer")
+        ),
         page_robustness.attack_section(results, evaluate),
         page_robustness.certified_section(results, evaluate),
+        page_audits.certificates_section(
+          results, page_run.command(results, "audit_certificates")
+        ),
         page_examples.examples_section(results, evaluate),
         page_run.checks_section(checks),
         page_run.training_section(results),
@@ -60,12 +76,17 @@ def render(
     ],
     "\n",
   )
+  return document(f"{title} \u00b7 tf_privrob report", body)
+
+
+def document(title: str, body: Html) -> str:
+  """A whole page around `body`: policy, style, no other file."""
   return (
     '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
     f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
     '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     '<meta name="color-scheme" content="light dark">\n'
-    f"<title>{safe(title)} \u00b7 tf_privrob report</title>\n"
+    f"<title>{safe(title)}</title>\n"
     '<link rel="icon" href="data:,">\n'
     f"<style>{style.CSS}</style>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
   )
@@ -152,7 +173,7 @@ def _alarms(checks: tuple[consistency.Check, ...]) -> Html:
 def _promises(results: results_lib.Results) -> Html:
   return section(
     "promises",
-    "What this model promises",
+    "The figures",
     tag(
       "div",
       page_cards.clean_card(results),

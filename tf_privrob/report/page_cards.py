@@ -6,9 +6,12 @@ import numpy as np
 
 from tf_privrob.report import formats
 from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.report import promises
 from tf_privrob.report import results as results_lib
 from tf_privrob.report.markup import Html
+from tf_privrob.report.markup import join
 from tf_privrob.report.markup import percent
+from tf_privrob.report.markup import pill
 from tf_privrob.report.markup import tag
 from tf_privrob.report.markup import value
 
@@ -148,6 +151,10 @@ def certified_card(results: results_lib.Results) -> Html:
       f"The method claims this radius; no theorem known to us supports it. On"
       f" {of}."
     )
+  if promises.radii_refuted(results):
+    audit = results.certificate_audit
+    found = f" {audit.violations} of {audit.count:,} radii did not hold. "
+    note = join([pill("fail", "refuted by attacks"), found, note])
   others = [
     (
       f"{formats.norm(smoothed.norm)} {formats.number(other.radius)}",

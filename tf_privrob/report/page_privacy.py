@@ -9,6 +9,7 @@ from typing import Any
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
+from tf_privrob.report import promises
 from tf_privrob.report import results as results_lib
 from tf_privrob.report.markup import definitions
 from tf_privrob.report.markup import Html
@@ -27,10 +28,6 @@ _UNPROVEN = (
   "No theorem is known to bound what this model reveals about a training"
   " example. Treat it as not private."
 )
-_NEIGHBOURING = {
-  "add_or_remove_one": "adding or removing",
-  "replace_one": "replacing",
-}
 _SAMPLER = {
   "poisson": "Poisson: each example by its own coin",
   "shuffle": "shuffled batches",
@@ -42,7 +39,8 @@ _SAMPLER = {
 
 def _change(statement: statement_lib.PrivacyStatement) -> str:
   """What two neighbouring data sets differ by, as a verb."""
-  return _NEIGHBOURING.get(statement.neighbouring, statement.neighbouring)
+  change = statement.neighbouring
+  return promises.NEIGHBOURING.get(change, change)
 
 
 def _budget(budget: statement_lib.Budget) -> Html:
@@ -145,7 +143,7 @@ def privacy_section(results: results_lib.Results, command: str) -> Html:
 
 def _paragraph(statement: statement_lib.PrivacyStatement) -> Html:
   """What the figures mean, for a reader who does not work with them."""
-  figures = f" In short: {consistency.privacy_figures(statement)}."
+  figures = f" In short: {formats.privacy_figures(statement)}."
   proven = statement.proven
   if proven is None:
     return join([_UNPROVEN, figures])

@@ -27,9 +27,9 @@ _COMMAND_WIDTH = 88
 
 def command(results: results_lib.Results, binary: str) -> str:
   """The command line that runs `binary` on this folder."""
-  return (
-    f"python -m experiments.{binary} --run_dir={shlex.quote(results.run_dir)}"
-  )
+  folder = shlex.quote(results.run_dir)
+  more = " --kind=one_run" if binary == "audit" else ""
+  return f"python -m experiments.{binary} --run_dir={folder}{more}"
 
 
 def train_command(results: results_lib.Results) -> str:
@@ -204,6 +204,13 @@ def reproduce_section(results: results_lib.Results) -> Html:
   """Commands, versions, machine and time."""
   commands = [train_command(results)]
   commands += results.commands or [command(results, "evaluate")]
+  for part in (
+    results.membership,
+    *results.audits,
+    results.certificate_audit,
+  ):
+    if part is not None and part.command:
+      commands.append(part.command)
   commands.append(command(results, "report"))
   parts = [tag("pre", tag("code", "\n".join(dict.fromkeys(commands))))]
   items = [

@@ -1,154 +1,16 @@
-"""The report's plots, as SVG that lives inside the page.
-
-matplotlib draws with a fixed set of marker colours; each is then replaced by
-a CSS variable of the page, so that the same drawing follows the reader into
-dark mode and onto paper. Text stays text: it takes the page's font, can be
-selected, and is found by a search.
-"""
+"""The report's plots of one run, as SVG that lives inside the page."""
 
 from __future__ import annotations
 
-import html
-import io
-import re
-import warnings
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from tf_privrob.report import canvas
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
 from tf_privrob.report import metrics as metrics_lib
-
-_INK = "#010101"
-_MUTED = "#020202"
-_GRID = "#030303"
-_SERIES = ("#110001", "#110002", "#110003", "#110004", "#110005", "#110006")
-_VARIABLES = {
-  _INK: "var(--ink)",
-  _MUTED: "var(--muted)",
-  _GRID: "var(--grid)",
-  **{color: f"var(--c{i + 1})" for i, color in enumerate(_SERIES)},
-}
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (7, 2, 1.5, 2)))
-_STYLE = {
-  "axes.axisbelow": True,
-  "axes.edgecolor": _GRID,
-  "axes.grid": True,
-  "axes.grid.axis": "y",
-  "axes.labelcolor": _MUTED,
-  "axes.labelsize": 12,
-  "axes.linewidth": 1.0,
-  "axes.spines.left": False,
-  "axes.spines.right": False,
-  "axes.spines.top": False,
-  "font.family": "sans-serif",
-  "font.size": 12,
-  "grid.color": _GRID,
-  "grid.linewidth": 0.8,
-  "legend.borderaxespad": 0.0,
-  "legend.borderpad": 0.0,
-  "legend.columnspacing": 1.4,
-  "legend.fontsize": 12,
-  "legend.frameon": False,
-  "legend.handlelength": 2.0,
-  "legend.labelcolor": _INK,
-  "lines.linewidth": 2.0,
-  "lines.markersize": 5.5,
-  "lines.solid_capstyle": "round",
-  "svg.fonttype": "none",
-  "text.color": _INK,
-  "text.parse_math": False,
-  "xtick.color": _MUTED,
-  "xtick.major.size": 0,
-  "ytick.color": _MUTED,
-  "ytick.major.size": 0,
-}
-
-
-class _Plot:
-  """One figure of `width` x `height` page pixels, drawn when entered."""
-
-  def __init__(
-    self, name: str, label: str, width: int = 460, height: int = 290
-  ):
-    self.name = re.sub(r"[^a-z0-9]+", "-", name.lower())
-    self.label = html.escape(label, quote=True)
-    self.size = (width / 72, height / 72)
-    self.svg = ""
-
-  def __enter__(self):
-    import matplotlib
-    from matplotlib import figure
-
-    style = {**_STYLE, "svg.hashsalt": self.name}
-    self._context = matplotlib.rc_context(style)
-    self._context.__enter__()
-    self._figure = figure.Figure(figsize=self.size, layout="constrained")
-    self.axes = self._figure.add_subplot()
-    return self
-
-  def __exit__(self, kind, error, trace):
-    try:
-      if kind is None:
-        self.svg = self._render()
-    finally:
-      self._context.__exit__(kind, error, trace)
-
-  def legend(self) -> None:
-    """Puts the legend above the axes, where it can hide nothing."""
-    labels = self.axes.get_legend_handles_labels()[1]
-    widest = max((45 + 6.5 * len(label) for label in labels), default=1)
-    self.axes.legend(
-      loc="lower left",
-      bbox_to_anchor=(0, 1.04),
-      ncols=max(1, int(72 * self.size[0] / widest)),
-    )
-
-  def _render(self) -> str:
-    buffer = io.StringIO()
-    nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    with warnings.catch_warnings():
-      # The browser draws the text, so matplotlib's font need not have it.
-      warnings.filterwarnings("ignore", message="Glyph")
-      self._figure.savefig(
-        buffer, format="svg", transparent=True, metadata=nothing
-      )
-    return _embed(buffer.getvalue(), self.name, self.label)
-
-
-def _embed(svg: str, name: str, label: str) -> str:
-  """Turns a stand-alone SVG file into an element of the page."""
-  svg = svg[svg.index("<svg") :]
-  svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-  svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
-  view_box = re.search(r'viewBox="([^"]*)"', svg).group(1)
-  body = svg[svg.index(">") + 1 :]
-  body = body.replace("xlink:href", "href")
-  # Ids must be unique on the page, not only in this drawing.
-  body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
-  body = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', body)
-  body = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", body)
-  body = re.sub(r"font-family:[^;\"]*;?", "", body)
-  body = re.sub(r"font:\s*([\d.]+)px[^;\"]*", r"font-size: \1px", body)
-  for color, variable in _VARIABLES.items():
-    body = body.replace(color, variable)
-  return (
-    f'<svg class="plot" role="img" aria-label="{label}" viewBox="{view_box}">'
-    f"{body.strip()}"
-  )
-
-
-def _short(text: str, most: int = 28) -> str:
-  """A label that leaves room for the plot."""
-  return text if len(text) <= most else f"{text[: most - 1]}\u2026"
-
-
-def _percent_axis(axes) -> None:
-  axes.set_ylim(-0.02, 1.02)
-  axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
 
 
 def _series(rows: Iterable[Mapping[str, Any]], key: str):
@@ -195,18 +57,22 @@ def history(
   """
   epochs, values = _series(rows, key)
   label = f"{key} over the epochs"
-  with _Plot(f"history-{key}", label, width, height) as plot:
+  with canvas.Plot(f"history-{key}", label, width, height) as plot:
     axes = plot.axes
     mark = "o" if len(epochs) <= 40 else ""
-    axes.plot(epochs, values, color=_SERIES[color], marker=mark, markersize=4)
+    axes.plot(
+      epochs, values, color=canvas.SERIES[color], marker=mark, markersize=4
+    )
     if share:
-      _percent_axis(axes)
+      canvas.percent_axis(axes)
     else:
       axes.margins(y=0.12)
       if min(values) >= 0:
         axes.set_ylim(bottom=0)
     if limit is not None:
-      axes.axhline(limit, color=_MUTED, linewidth=1.2, linestyle=_DASHES[1])
+      axes.axhline(
+        limit, color=canvas.MUTED, linewidth=1.2, linestyle=canvas.DASHES[1]
+      )
       axes.set_ylim(0, max(limit, *values, 0) * 1.18)
       axes.annotate(
         f"proven at the end: {formats.dp_epsilon(limit)}",
@@ -214,7 +80,7 @@ def history(
         xycoords=("axes fraction", "data"),
         xytext=(4, 5),
         textcoords="offset points",
-        color=_MUTED,
+        color=canvas.MUTED,
       )
     _epoch_axis(axes)
   return plot.svg
@@ -234,14 +100,14 @@ def attack_curves(
     names: all attacks of the page, so that colours agree between panels.
     clean: accuracy without attack, drawn as a level.
   """
-  with _Plot(f"attacks-{norm}", f"Accuracy under {norm} attacks") as plot:
+  with canvas.Plot(f"attacks-{norm}", f"Accuracy under {norm} attacks") as plot:
     axes = plot.axes
     if clean is not None:
       axes.axhline(
         clean.accuracy,
-        color=_MUTED,
+        color=canvas.MUTED,
         linewidth=1.2,
-        linestyle=_DASHES[1],
+        linestyle=canvas.DASHES[1],
       )
       axes.annotate(
         "no attack",
@@ -250,7 +116,7 @@ def attack_curves(
         xytext=(0, -13 if clean.accuracy > 0.9 else 5),
         textcoords="offset points",
         horizontalalignment="right",
-        color=_MUTED,
+        color=canvas.MUTED,
       )
     for index, name in enumerate(names):
       series = sorted(
@@ -259,9 +125,9 @@ def attack_curves(
       )
       if series:
         _attack_line(axes, series, index)
-    _percent_axis(axes)
+    canvas.percent_axis(axes)
     axes.set_xlim(left=0)
-    distance = _short(formats.norm(norm))
+    distance = canvas.short(formats.norm(norm))
     axes.set_xlabel(f"size of the attack, {distance} distance")
     plot.legend()
   return plot.svg
@@ -269,7 +135,7 @@ def attack_curves(
 
 def _attack_line(axes, series, index: int) -> None:
   sizes = [attack.attack_eps for attack in series]
-  color = _SERIES[index % len(_SERIES)]
+  color = canvas.SERIES[index % len(canvas.SERIES)]
   if all(attack.interval is not None for attack in series):
     axes.fill_between(
       sizes,
@@ -283,9 +149,9 @@ def _attack_line(axes, series, index: int) -> None:
     sizes,
     [attack.accuracy for attack in series],
     color=color,
-    linestyle=_DASHES[index % len(_DASHES)],
-    marker=_MARKERS[index % len(_MARKERS)],
-    label=_short(series[0].name),
+    linestyle=canvas.DASHES[index % len(canvas.DASHES)],
+    marker=canvas.MARKERS[index % len(canvas.MARKERS)],
+    label=canvas.short(series[0].name),
     clip_on=False,
   )
 
@@ -300,11 +166,11 @@ def certified_curve(
   the lower, hence the safe, reading.
   """
   word = consistency.radius_word(smoothed)
-  with _Plot("certified", f"{word} accuracy against the radius") as plot:
+  with canvas.Plot("certified", f"{word} accuracy against the radius") as plot:
     axes = plot.axes
     radii = [point.radius for point in smoothed.curve]
-    distance = _short(formats.norm(smoothed.norm))
-    color = _SERIES[2]
+    distance = canvas.short(formats.norm(smoothed.norm))
+    color = canvas.SERIES[2]
     if all(point.interval is not None for point in smoothed.curve):
       axes.fill_between(
         radii,
@@ -331,13 +197,13 @@ def certified_curve(
       axes.plot(
         [attack.attack_eps for attack in worst],
         [attack.accuracy for attack in worst],
-        color=_SERIES[1],
+        color=canvas.SERIES[1],
         marker="s",
         linestyle="none",
         label=f"worst {distance} attack, plain network",
         clip_on=False,
       )
-    _percent_axis(axes)
+    canvas.percent_axis(axes)
     axes.set_xlim(0, max(radii[-1], 1e-6))
     axes.set_xlabel(f"radius, {distance} distance")
     plot.legend()

@@ -18,8 +18,11 @@ import numpy as np
 
 from tf_privrob import run_folder
 from tf_privrob.privacy import statement as statement_lib
+from tf_privrob.report import audits as audits_lib
+from tf_privrob.report import leakage as leakage_lib
 from tf_privrob.report import metrics as metrics_lib
 
+NESTED = "run"  # experiments keep a model's run folder in <model>/run
 _EXAMPLE_RANKS = {
   "clean": 4,
   "adversarial": 5,
@@ -45,6 +48,9 @@ class Results:
   examples: Mapping[str, np.ndarray] | None
   commands: tuple[str, ...]
   problems: tuple[str, ...]
+  membership: leakage_lib.Membership | None = None
+  audits: tuple[audits_lib.Audit, ...] = ()
+  certificate_audit: audits_lib.CertificateAudit | None = None
 
   @property
   def title(self) -> str:
@@ -94,6 +100,43 @@ class _Reader:
       self.problems.append(f"{what}: {error}")
       return None
 
+  def file(self, folder, name: str, parse: Callable[[Any], Any]) -> Any:
+    """What `parse` makes of a JSON file; None if there is none."""
+
+    def read() -> Any:
+      payload = folder.read_json(name)
+      return None if payload is None else parse(payload)
+
+    return self.attempt(name, read)
+
+  def each(self, what: str, entries: Any, parse: Callable[[Any], Any]) -> tuple:
+    """The entries that can be read."""
+    found = []
+    for index, entry in enumerate(entries or ()):
+      item = self.attempt(
+        f"{what} {index + 1}", lambda entry=entry: parse(entry)
+      )
+      if item is not None:
+        found.append(item)
+    return tuple(found)
+
+
+def folder_of(path: run_folder.PathLike) -> run_folder.RunFolder:
+  """The run folder at `path`, or the one inside an experiment's model.
+
+  Raises:
+    ValueError: if there is no such folder.
+  """
+  folder = run_folder.RunFolder(path)
+  if not folder.path.is_dir():
+    raise ValueError(
+      f"Expected a run folder, found none at {folder.path}. Train one first:"
+      f" python -m experiments.train --run_dir={folder.path}"
+    )
+  if not folder.has("config.json") and folder.has(f"{NESTED}/config.json"):
+    return run_folder.RunFolder(folder.path / NESTED)
+  return folder
+
 
 def read(folder: run_folder.RunFolder) -> Results:
   """Reads the whole run folder."""
@@ -119,6 +162,13 @@ def read(folder: run_folder.RunFolder) -> Results:
       measured["smoothed"], ("unknown",) if kinds is None else kinds
     ),
   )
+  membership = reader.file(folder, "membership.json", leakage_lib.parse)
+  entries = reader.file(folder, "audit.json", audits_lib.parse_audits)
+  certificate_audit = reader.file(
+    folder, "certificate_audit.json", audits_lib.parse_certificates
+  )
+  if certificate_audit and smoothed and smoothed.kind != "proven":
+    certificate_audit = dataclasses.replace(certificate_audit, kind="claimed")
   return Results(
     run_dir=str(folder.path),
     config=config or {},
@@ -126,26 +176,19 @@ def read(folder: run_folder.RunFolder) -> Results:
     history=tuple(history or ()),
     privacy=privacy or None,
     clean=clean or None,
-    attacks=_attacks(reader, measured.get("attacks")),
+    attacks=reader.each(
+      "metrics.json, attack",
+      measured.get("attacks"),
+      metrics_lib.parse_attack,
+    ),
     smoothed=smoothed or None,
     examples=examples,
     commands=tuple(map(str, measured.get("commands") or ())),
+    membership=membership,
+    audits=reader.each("audit.json, audit", entries, audits_lib.parse_audit),
+    certificate_audit=certificate_audit,
     problems=tuple(reader.problems),
   )
-
-
-def _attacks(
-  reader: _Reader, entries: Any
-) -> tuple[metrics_lib.AttackResult, ...]:
-  attacks = []
-  for index, entry in enumerate(entries or ()):
-    attack = reader.attempt(
-      f"metrics.json, attack {index + 1}",
-      lambda entry=entry: metrics_lib.parse_attack(entry),
-    )
-    if attack is not None:
-      attacks.append(attack)
-  return tuple(attacks)
 
 
 def _statement(payload: dict[str, Any]) -> statement_lib.PrivacyStatement:

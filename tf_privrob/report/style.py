@@ -124,13 +124,21 @@ th:first-child, td:first-child { padding-left: 18px; }
 th:last-child, td:last-child { padding-right: 18px; }
 thead th { font-size: 13px; font-weight: 600; color: var(--muted);
   vertical-align: bottom; border-bottom: 1px solid var(--line); }
-tbody th { font-weight: 500; }
+tbody th { font-weight: 500; min-width: 110px; }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
 .num, .nowrap { white-space: nowrap; }
 .num { text-align: right; }
-td small { display: block; font-size: 12px; color: var(--muted); }
+td small, tbody th small { display: block; font-size: 12px; font-weight: 400;
+  color: var(--muted); }
 .worst { font-weight: 700; }
 .texts { min-width: 600px; }
+.texts.audits { min-width: 860px; }
+.compare { font-size: 13.5px; }
+.compare th, .compare td { padding: 8px 9px; }
+.compare tbody th { min-width: 130px; overflow-wrap: anywhere; }
+.compare .num { white-space: normal; }
+.absent { color: var(--muted); }
+body:has(.compare) :is(main, header, footer) { max-width: 1240px; }
 code { font: .88em var(--mono); background: var(--code); border-radius: 4px;
   padding: 1px 5px; overflow-wrap: anywhere; }
 pre { margin: 8px 0; padding: 12px 14px; border-radius: 8px; overflow-x: auto;
@@ -142,6 +150,17 @@ pre code { padding: 0; background: none; overflow-wrap: normal; }
 .not-run-box pre { margin-bottom: 0; color: var(--ink); }
 .paragraph { padding: 16px 20px; margin: 14px 0; max-width: none;
   border-left: 4px solid var(--c1); }
+.promise-box { display: grid; gap: 16px; }
+.promise { background: var(--surface); border: 1px solid var(--line);
+  border-left: 4px solid var(--good); border-radius: 10px;
+  padding: 14px 20px 12px; }
+.promise.measured { border-left-color: var(--note); }
+.promise.must-not { border-left-color: var(--fail); }
+.promise h3 { margin: 0 0 6px; color: var(--good); }
+.promise.measured h3 { color: var(--note); }
+.promise.must-not h3 { color: var(--fail); }
+.promise ul { margin: 0; padding-left: 20px; }
+.promise li { margin-bottom: 6px; max-width: 88ch; overflow-wrap: anywhere; }
 sup { line-height: 0; font-size: .75em; }
 .caveats { padding-left: 20px; max-width: 76ch; }
 .caveats li { margin-bottom: 6px; }
@@ -166,7 +185,8 @@ details p { margin: 10px 0 0; color: var(--muted); max-width: 90ch; }
 .checks .detail { color: var(--muted); grid-column: 2; }
 .uncovered { margin-top: 20px; padding: 16px 18px; border-radius: 10px;
   border: 1px dashed var(--warn); }
-.uncovered p { font-size: 14.5px; }
+.uncovered p { font-size: 14.5px; max-width: none; }
+.uncovered p:last-child { margin-bottom: 0; }
 .uncovered .plots { margin: 12px 0 0; }
 .gallery { font-size: 12.5px; }
 .gallery th, .gallery td { padding: 7px 5px; border: 0 !important;
@@ -222,7 +242,7 @@ footer p { max-width: none; border-top: 1px solid var(--line);
   .facts div { padding: 4px 0; }
   th, td { padding: 5px 7px; }
   td small { font-size: 10px; }
-  .texts { min-width: 0; }
+  .texts, .texts.audits { min-width: 0; }
   .checks li { padding: 6px 14px; }
   .gallery img { width: 54px; height: 54px; }
   .gallery tbody th { min-width: 90px; }
@@ -233,7 +253,7 @@ footer p { max-width: none; border-top: 1px solid var(--line);
   h2, h3, .lead { break-after: avoid; }
   .pill { font-size: 10.5px; }
   .card, figure, .scroll, .facts, .uncovered, .checks, .lead, .banner,
-  .paragraph, .not-run-box {
+  .paragraph, .promise, .not-run-box {
     break-inside: avoid; }
   .scroll { overflow: visible; }
   pre { white-space: pre-wrap; }

@@ -1,0 +1,89 @@
+"""Verdicts of audits, found again from their figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.report import leaks
+from tf_privrob import binomial
+from tf_privrob.report import audits
+
+SMALL = {"dp_epsilon": 0.4, "dp_delta": 1e-5}
+
+
+@pytest.mark.parametrize(
+  ("changes", "verdict"),
+  [
+    ({}, "below proven"),
+    ({"claimed": SMALL}, "refutes claimed"),
+    ({"claimed": SMALL, "proven": SMALL}, "refutes proven"),
+    ({"proven": None}, "below claimed, none proven"),
+    ({"proven": None, "claimed": None}, "no claim"),
+    # (0.4, 1e-5)-DP is (0.4, 1e-3)-DP, but says nothing at dp_delta 1e-7.
+    ({"proven": SMALL, "dp_delta": 1e-3}, "refutes proven"),
+    (
+      {"proven": SMALL, "dp_delta": 1e-7},
+      "at a smaller dp_delta than proven: not comparable",
+    ),
+    # The worse of the file's own verdict and the figures counts.
+    ({"verdict": "refutes proven"}, "refutes proven"),
+    ({"verdict": "below proven", "claimed": SMALL}, "refutes claimed"),
+  ],
+)
+def test_verdict_of_a_privacy_audit(changes, verdict):
+  assert audits.parse_audit(leaks.audit(**changes)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+  ("violations", "changes", "verdict"),
+  [
+    (0, {}, "no violation"),
+    # 1 of 100 at 0.001 each: P = 0.095, chance. 2: P = 0.005, not chance.
+    (1, {}, "within alpha"),
+    (2, {}, "violated"),
+    (1, {"confidence": 1.0, "allowed": 0.0}, "violated"),
+    (1, {"confidence": 1.0, "allowed": None}, "violated"),
+    (1, {"confidence": None, "allowed": None}, "violated"),
+    # Whatever a file says of its interval, one is too many.
+    (
+      1,
+      {"confidence": 1.0, "allowed": 0.0, "interval": [0.0, 0.05]},
+      "violated",
+    ),
+    (0, {"confidence": 1.0, "allowed": 0.0}, "no violation"),
+    (1, {"verdict": "violated"}, "violated"),
+    (2, {"verdict": "within alpha"}, "violated"),
+  ],
+)
+def test_verdict_of_a_certificate_audit(violations, changes, verdict):
+  entry = leaks.certificate_audit(violations, **changes)
+  assert audits.parse_certificates(entry).verdict == verdict
+
+
+def test_violations_within_alpha_are_those_that_chance_explains():
+  for violations in range(1, 8):
+    entry = leaks.certificate_audit(violations, allowed=0.01)
+    found = audits.parse_certificates(entry)
+    by_chance = binomial.interval(violations, 100)[0] <= 0.01
+    assert (found.verdict == "within alpha") is by_chance
+
+
+def test_radii_of_unknown_kind_are_claims():
+  for kind in (None, "certified", "claimed"):
+    entry = leaks.certificate_audit(kind=kind)
+    assert not audits.parse_certificates(entry).proven
+  assert audits.parse_certificates(leaks.certificate_audit()).proven
+
+
+@pytest.mark.parametrize(
+  "changes", [{"violations": 101}, {"violations": None}, {"count": "many"}]
+)
+def test_counts_that_are_none_are_refused(changes):
+  with pytest.raises(ValueError, match=r"0 <= violations <= count, received"):
+    audits.parse_certificates({**leaks.certificate_audit(), **changes})
+
+
+@pytest.mark.parametrize("audited", [None, -1, "high", float("nan")])
+def test_an_audit_without_a_figure_is_refused(audited):
+  with pytest.raises(ValueError, match=r"expected audited >= 0"):
+    audits.parse_audit(leaks.audit(audited=audited))

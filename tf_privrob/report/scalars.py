@@ -1,0 +1,111 @@
+"""The report's figures for TensorBoard, with the settings of the run.
+
+Scalars go to `<run>/tb/report`, beside those of training, and the settings to
+TensorBoard's HParams plugin, so that `tensorboard --logdir=runs` lists a sweep
+with settings and figures. Claimed figures are not written: a scalar stands
+alone. What was computed on the private training data is under `nonprivate/`.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from tf_privrob import run_folder
+from tf_privrob.report import formats
+from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.report import results as results_lib
+
+FOLDER = "tb/report"
+_SECRET = "seed"  # whoever knows it can subtract the noise
+
+
+def figures(results: results_lib.Results) -> dict[str, float]:
+  """Every scalar by its name."""
+  found: dict[str, float | None] = {}
+  if results.clean is not None:
+    found["report/clean_accuracy"] = results.clean.accuracy
+  worst = metrics_lib.headline_attack(results.attacks)
+  if worst is not None:
+    found["report/attacked_accuracy"] = worst.accuracy
+  for attack in results.attacks:
+    size = f"{attack.norm}_{attack.attack_eps:g}"
+    found[f"attacked/{attack.name}_{size}"] = attack.accuracy
+  smoothed = results.smoothed
+  if smoothed is not None and smoothed.kind == "proven":
+    point = metrics_lib.headline_radius(smoothed)
+    found["report/certified_accuracy"] = point.accuracy
+    for point in smoothed.curve:
+      name = f"certified/{smoothed.norm}_{point.radius:g}"
+      found[name] = point.accuracy
+  statement = results.privacy
+  if statement is not None:
+    if statement.proven is not None:
+      found["privacy/dp_epsilon_proven"] = statement.proven.dp_epsilon
+    found["privacy/dp_epsilon_audited"] = statement.audited
+  audit = results.certificate_audit
+  if audit is not None:
+    found["report/radius_violations"] = audit.violations
+  found.update(_nonprivate(results))
+  return {
+    name: float(value) for name, value in found.items() if value is not None
+  }
+
+
+def _nonprivate(results: results_lib.Results) -> dict[str, float | None]:
+  """Of the private training data: membership and training statistics."""
+  found: dict[str, float | None] = {}
+  membership = results.membership
+  if membership is not None:
+    best = membership.headline
+    found["nonprivate/membership_advantage"] = best.advantage
+    found["nonprivate/membership_auc"] = best.auc
+    for item in membership.strategies:
+      name = "_".join(filter(None, (item.strategy, item.score)))
+      found[f"nonprivate/membership/{name}"] = item.advantage
+  if results.history:
+    for name, value in results.history[-1].items():
+      if name.startswith("nonprivate/"):
+        found[name] = metrics_lib.as_number(value)
+  return found
+
+
+def settings(results: results_lib.Results) -> dict[str, Any]:
+  """The settings as HParams takes them: flat, numbers, truths and text.
+
+  A budget that was asked for is a setting, not a guarantee; beside it stands
+  what is claimed, proven and audited, in one text.
+  """
+  config = results.config
+  found = {name: config.get(name) for name in ("method", "dataset", "network")}
+  fields = config.get("config")
+  if isinstance(fields, Mapping):
+    found.update({f"config.{k}": v for k, v in fields.items() if k != _SECRET})
+  if results.privacy is not None:
+    found["privacy"] = formats.privacy_figures(results.privacy)
+  return {
+    str(name): item
+    for name, item in found.items()
+    if isinstance(item, (bool, int, float, str))
+  }
+
+
+def write(folder: run_folder.RunFolder, results: results_lib.Results) -> None:
+  """Replaces what an earlier report wrote for TensorBoard."""
+  import tensorflow as tf
+  from tensorboard.plugins.hparams import api as hparams
+
+  target = folder.file(FOLDER)
+  for old in target.glob("events.out.tfevents.*"):
+    old.unlink()
+  step = metrics_lib.whole(results.run.get("steps")) or 0
+  writer = tf.summary.create_file_writer(str(target))
+  with writer.as_default(step=step):
+    chosen = settings(results)
+    if chosen:
+      name = pathlib.Path(results.run_dir).resolve()
+      hparams.hparams(chosen, trial_id="/".join(name.parts[-2:]))
+    for name, value in figures(results).items():
+      tf.summary.scalar(name, value)
+  writer.close()
