@@ -9,6 +9,8 @@ import numpy as np
 
 RESULT = "certificate_audit.json"
 ROWS = "certificate_audit.csv"
+# What a user chooses; all else follows from the model.
+_CHOSEN = ("num_selection", "num_estimation", "num_draws", "confidence")
 
 
 def certifier_of(settings: dict, model):
@@ -36,12 +38,9 @@ def certifier_of(settings: dict, model):
       f" certificates, received {type(own).__name__}. Audit it from Python:"
       " certify.audit_certificates(certifier, model, x, rows)."
     )
-  same = {
-    field.name: settings[field.name]
-    for field in dataclasses.fields(own)
-    if isinstance(settings.get(field.name), (bool, int, float))
-  }
-  own = dataclasses.replace(own, **same)
+  fields = {field.name for field in dataclasses.fields(own)}
+  chosen = {key: settings[key] for key in _CHOSEN if key in fields}
+  own = dataclasses.replace(own, **chosen)
   different = [
     f"{key}: {settings.get(key)!r} in the record, {value!r} now"
     for key, value in own.settings().items()
