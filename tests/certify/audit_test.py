@@ -178,11 +178,12 @@ class _Noisy:
   input_noise_shape = (1,)
   hidden_noise_shape = (1,)
   fresh_hidden_stddev = np.array([0.5])
+  gain = 1.0  # a large one makes a score of a vote
 
   def logits_with_noise(self, x, input_noise, hidden_noise):
     h = 2 * (x if input_noise is None else x + input_noise)
     h = h if hidden_noise is None else h + hidden_noise
-    return tf.concat([tf.zeros_like(h), h], axis=1)
+    return tf.concat([tf.zeros_like(h), self.gain * h], axis=1)
 
   def __call__(self, x):
     return self.logits_with_noise(x, None, None)
@@ -234,8 +235,10 @@ def test_dpals_sum_of_sizes_falls(composition, bound, falls):
     bound=bound,
     composition=composition,
   )
-  rows = certifier.certify(_Noisy(), _LINE)
-  found = _audit(certifier, _Noisy(), _LINE, rows)
+  model = _Noisy()
+  model.gain = 20.0
+  rows = certifier.certify(model, _LINE)
+  found = _audit(certifier, model, _LINE, rows)
   assert found.kind == "claimed"
   assert (found.verdict == "violated") == falls
   assert "claimed (not certified)" in found.to_text()
