@@ -348,8 +348,12 @@ def test_a_search_does_not_depend_on_how_far_it_was_before(tmp_path):
   assert dataclasses.replace(again, seconds=0) == dataclasses.replace(
     whole, seconds=0
   )
-  assert sorted(path.read_text().splitlines()) == sorted(
-    line.strip() for line in lines
+
+  def but_for_seconds(lines):
+    return sorted(line.rpartition(",")[0] for line in lines)
+
+  assert but_for_seconds(path.read_text().splitlines()) == but_for_seconds(
+    lines
   )
   with pytest.raises(ValueError, match="steps = 20 in the file, 21 now"):
     _audit(certifier, _halfspace, _NEAR, rows, csv_path=path, steps=21)
@@ -364,6 +368,7 @@ def test_rows_survive_a_round_trip():
     0.1 + 0.2,
     float("inf"),
     {name: (0.1, None) for name in audit_search.ATTACKS},
+    1.5,
   )
   row = dataclasses.replace(row, outcomes={**row.outcomes, "pgd": (0.2, 4)})
   assert audit_row.AuditRow.from_csv_row(row.to_csv_row()) == row

@@ -21,6 +21,7 @@ class AuditRow:
     closest: nearest boundary found on a line, over the radius, or inf.
     outcomes: by attack, the size of its change and the class there if it is
       another one, else None.
+    seconds: time spent on the row.
   """
 
   index: int
@@ -28,6 +29,7 @@ class AuditRow:
   radius: float
   closest: float
   outcomes: Mapping[str, tuple[float, int | None]]
+  seconds: float = 0.0
 
   @property
   def fell(self) -> list[str]:
@@ -54,7 +56,7 @@ class AuditRow:
     for name in audit_search.ATTACKS:
       size, other = self.outcomes[name]
       cells += [repr(size), "" if other is None else str(other)]
-    return cells
+    return [*cells, repr(self.seconds)]
 
   @classmethod
   def from_csv_row(cls, cells: Sequence[str]) -> AuditRow:
@@ -63,7 +65,7 @@ class AuditRow:
       raise ValueError(
         f"Expected {len(csv_fields())} cells, received {len(cells)}."
       )
-    pairs = zip(cells[4::2], cells[5::2])
+    pairs = zip(cells[4:-1:2], cells[5:-1:2])
     return cls(
       int(cells[0]),
       int(cells[1]),
@@ -73,6 +75,7 @@ class AuditRow:
         name: (float(size), int(other) if other else None)
         for name, (size, other) in zip(audit_search.ATTACKS, pairs)
       },
+      float(cells[-1]),
     )
 
 
@@ -81,4 +84,4 @@ def csv_fields() -> tuple[str, ...]:
   names = ["index", "prediction", "radius", "closest"]
   for name in audit_search.ATTACKS:
     names += [f"{name}_size", f"{name}_to"]
-  return tuple(names)
+  return (*names, "seconds")
