@@ -19,6 +19,7 @@ from tf_privrob.certify import audit_targets
 from tf_privrob.certify import votes
 
 _NORMS = ("l1", "l2", "linf")
+_SLOW = pytest.mark.slow
 _QUICK = {"steps": 20, "draws": 8, "num_random": 8, "progress": False}
 
 
@@ -57,7 +58,9 @@ X = np.random.RandomState(0).uniform(0, 1, (24, 6)).astype(np.float32)
 # Deterministic certificates: one violation is one too many.
 
 
-@pytest.mark.parametrize("norm", _NORMS)
+@pytest.mark.parametrize(
+  "norm", [pytest.param("l1", marks=_SLOW), "l2", "linf"]
+)
 def test_the_exact_radius_of_a_linear_model_stands_and_no_more(norm):
   """By closed form: nothing inside, and something at 1.01 of the radius."""
   model, certifier = _dense(3), certify.LinearMargin(norm)
@@ -78,7 +81,9 @@ def test_the_exact_radius_of_a_linear_model_stands_and_no_more(norm):
     assert row["from"] != row["to"]
 
 
-@pytest.mark.parametrize("value_range", [None, (0.0, 1.0)])
+@pytest.mark.parametrize(
+  "value_range", [pytest.param(None, marks=_SLOW), (0.0, 1.0)]
+)
 def test_bounds_of_a_network_stand(monkeypatch, value_range):
   """And points leave the value range only where the bound does."""
   model = _dense(8, 3, seed=4)
@@ -160,7 +165,9 @@ class _HalfNoise(certify.RandomizedSmoothing):
       yield dataclasses.replace(row, radius=2 * row.radius)
 
 
-@pytest.mark.parametrize("broken", [_Doubled, _HalfNoise])
+@pytest.mark.parametrize(
+  "broken", [_Doubled, pytest.param(_HalfNoise, marks=_SLOW)]
+)
 def test_a_broken_smoothing_is_caught(broken):
   certifier = broken(0.5, num_estimation=1_000)
   rows = certifier.certify(_halfspace, _NEAR)
@@ -194,6 +201,7 @@ _LINE = (np.linspace(0.1, 0.4, 20) * np.resize([-1, 1], 20))[:, None].astype(
 )
 
 
+@_SLOW
 @pytest.mark.parametrize(
   ("distribution", "bound"),
   [("laplace", "clopper_pearson"), ("gaussian", "empirical_bernstein")],
@@ -218,9 +226,9 @@ def test_one_noise_layer_stands_and_its_double_does_not(distribution, bound):
 @pytest.mark.parametrize(
   ("composition", "bound", "falls"),
   [
-    ("harmonic", "clopper_pearson", False),
+    pytest.param("harmonic", "clopper_pearson", False, marks=_SLOW),
     ("paper", "clopper_pearson", True),
-    ("paper", "hoeffding", True),
+    pytest.param("paper", "hoeffding", True, marks=_SLOW),
   ],
 )
 def test_dpals_sum_of_sizes_falls(composition, bound, falls):
@@ -244,6 +252,7 @@ def test_dpals_sum_of_sizes_falls(composition, bound, falls):
   assert "claimed (not certified)" in found.to_text()
 
 
+@_SLOW
 def test_secure_sgds_released_sizes_fall():
   certifier = certify.SecureSGDInference(num_draws=1_000)
   rows = certifier.certify(_Noisy(), _LINE)
