@@ -54,6 +54,13 @@ def two_sided_p_value(first: int, second: int) -> float:
   return min(1.0, 2.0 * float(tail))
 
 
+def tail(successes: int, trials: int, prob: float) -> float:
+  """P(Binomial(trials, prob) >= successes), exactly; 1 for successes = 0."""
+  if successes == 0:
+    return 1.0
+  return float(special.betainc(successes, trials - successes + 1, prob))
+
+
 def quantile(trials: int, prob: float, level: float) -> int:
   """Smallest k with P(Binomial(trials, prob) <= k) >= level."""
   low, high = 0, trials

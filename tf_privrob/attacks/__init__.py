@@ -7,6 +7,7 @@ data set, judges randomised models by majority and reports the findings of
 """
 
 from tf_privrob.attacks import checks
+from tf_privrob.attacks.apgd import APGD
 from tf_privrob.attacks.base import Attack
 from tf_privrob.attacks.base import GradientAttack
 from tf_privrob.attacks.bim import BIM
@@ -26,6 +27,7 @@ from tf_privrob.attacks.randomness import eot
 from tf_privrob.attacks.spsa import SPSA
 
 __all__ = [
+  "APGD",
   "BIM",
   "EOT",
   "FGSM",

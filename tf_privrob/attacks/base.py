@@ -49,8 +49,8 @@ class Attack(abc.ABC):
       x: clean inputs, floats in `value_range`, batch first.
       y: sparse labels; the targets of a targeted attack.
       seed: an int or a shape-[2] int tensor.
-      attack_eps: scalar that replaces the attack's own radius, so that a
-        training step may draw it.
+      attack_eps: what replaces the attack's own radius, so that a training
+        step may draw it: a scalar, or one radius an example, of shape [n].
     """
 
   def compile(
@@ -178,7 +178,7 @@ class GradientAttack(Attack):
     x = tf.stop_gradient(tf.convert_to_tensor(x))
     seed = randomness.as_seed(seed)
     radius = self.attack_eps if attack_eps is None else attack_eps
-    radius = tf.cast(radius, x.dtype)
+    radius = norms.per_example(tf.cast(radius, x.dtype), x)
     model = randomness.seeded(logits_fn)
     if self.label_source == "model":
       prediction = model(x, randomness.fold(seed, _LABEL))
@@ -223,15 +223,17 @@ class GradientAttack(Attack):
     if pieces == 1:
       return self._walk(model, ball, label, x_adv, seed)
     parts = [tf.split(t, pieces) for t in (ball.center, label, x_adv)]
+    own = ball.radius.shape.rank > 0  # one radius an example
+    radii = tf.split(ball.radius, pieces) if own else [ball.radius] * pieces
     done = [
       self._walk(
         model,
-        norms.ball(self.norm, center, ball.radius, self.value_range),
+        norms.ball(self.norm, center, radius, self.value_range),
         part_label,
         start,
         seed,
       )
-      for center, part_label, start in zip(*parts)
+      for center, part_label, start, radius in zip(*parts, radii)
     ]
     return tuple(tf.concat(column, axis=0) for column in zip(*done))
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from tf_privrob import validate
+from tf_privrob.attacks import apgd
 from tf_privrob.attacks import base
 from tf_privrob.attacks import bim
 from tf_privrob.attacks import carlini_wagner
@@ -15,6 +16,7 @@ from tf_privrob.attacks import pgd
 from tf_privrob.attacks import spsa
 
 _CLASSES = {
+  "apgd": apgd.APGD,
   "bim": bim.BIM,
   "cw_l2": carlini_wagner.CarliniWagnerL2,
   "fgsm": fgsm.FGSM,

@@ -19,7 +19,8 @@ from tf_privrob.attacks import randomness
 class Ball(abc.ABC):
   """The set {x : norm(x - center) <= radius} within the value range.
 
-  Bounds hold up to one rounding of x - center in the dtype of x.
+  Bounds hold up to one rounding of x - center in the dtype of x. The radius is
+  a scalar, or one an example with axes of length 1 behind (`per_example`).
   """
 
   def __init__(
@@ -138,6 +139,11 @@ class L1Ball(Ball):
   def _flat(self, delta: tf.Tensor) -> tf.Tensor:
     return tf.reshape(delta, [tf.shape(delta)[0], self.dim])
 
+  def _column(self, length: tf.Tensor) -> tf.Tensor:
+    """A scalar as it is; one length an example as a column."""
+    length = tf.convert_to_tensor(length, self.center.dtype)
+    return tf.reshape(length, [-1, 1]) if length.shape.rank else length
+
   def shrink(self, delta):
     """Exact Euclidean projection (Duchi et al. 2008), batched.
 
@@ -148,7 +154,8 @@ class L1Ball(Ball):
     size = tf.abs(self._flat(delta))
     ordered = tf.sort(size, direction="DESCENDING")
     counts = tf.cast(tf.range(1, self.dim + 1), delta.dtype)
-    excess = (tf.cumsum(ordered, axis=1) - self.radius) / counts
+    excess = tf.cumsum(ordered, axis=1) - self._column(self.radius)
+    excess /= counts
     theta = tf.maximum(tf.reduce_max(excess, axis=1, keepdims=True), 0.0)
     kept = tf.maximum(size - theta, 0.0)
     kept *= tf.sign(self._flat(delta))
@@ -169,7 +176,7 @@ class L1Ball(Ball):
     room = tf.where(grad == 0, tf.zeros_like(room), room)
     order = tf.argsort(tf.abs(grad), direction="DESCENDING")
     room = tf.gather(room, order, batch_dims=1)
-    left = size - tf.cumsum(room, axis=1, exclusive=True)
+    left = self._column(size) - tf.cumsum(room, axis=1, exclusive=True)
     filled = tf.minimum(tf.maximum(left, 0.0), room)
     filled = tf.gather(filled, tf.argsort(order), batch_dims=1)
     return tf.reshape(filled * tf.sign(grad), tf.shape(self.center))
@@ -189,6 +196,23 @@ class L1Ball(Ball):
 
 _BALLS = {"l1": L1Ball, "l2": L2Ball, "linf": LinfBall}
 NORMS = tuple(_BALLS)
+
+
+def per_example(length: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+  """A scalar as it is; one length an example, ready to multiply `x`.
+
+  Raises:
+    ValueError: for another number of lengths than there are examples.
+  """
+  if length.shape.rank == 0:
+    return length
+  given, wanted = length.shape.num_elements(), x.shape[0]
+  if None not in (given, wanted) and given != wanted:
+    raise ValueError(
+      f"Expected one attack_eps, or one for each of {wanted} examples, received"
+      f" shape {length.shape}."
+    )
+  return tf.reshape(length, [-1] + [1] * (x.shape.rank - 1))
 
 
 def ball(

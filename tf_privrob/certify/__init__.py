@@ -10,12 +10,15 @@ features;
 `prefix_norms` bounds what the layers before the noise make of a change;
 `VerifiedBound` certifies a network without noise in linf, by bounds of its
 logits; `VerifiedInference` computes what DPAL claims. `run` certifies a data
-set into a file that survives a crash; `certified_accuracy` counts.
+set into a file that survives a crash, which `read` reads;
+`certified_accuracy` counts. `audit_certificates` attacks inside the radii.
 """
 
 from tf_privrob.certify.accuracy import certified_accuracy
 from tf_privrob.certify.accuracy import claimed_accuracy
 from tf_privrob.certify.accuracy import mean_certified_radius
+from tf_privrob.certify.audit import audit_certificates
+from tf_privrob.certify.audit import CertificateAudit
 from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
 from tf_privrob.certify.certificate import NORMS
@@ -35,6 +38,9 @@ from tf_privrob.certify.operator_norms import OperatorNorms
 from tf_privrob.certify.pixeldp import classic_multiplier
 from tf_privrob.certify.pixeldp import gaussian_search
 from tf_privrob.certify.pixeldp import gaussian_tight
+from tf_privrob.certify.record import read
+from tf_privrob.certify.record import Recorded
+from tf_privrob.certify.running import check_recorded
 from tf_privrob.certify.running import run
 from tf_privrob.certify.score_bounds import robust_epsilon
 from tf_privrob.certify.secure_sgd import SecureSGDInference
@@ -53,6 +59,7 @@ __all__ = [
   "ABSTAIN",
   "NORMS",
   "Certificate",
+  "CertificateAudit",
   "Certifier",
   "Estimate",
   "FeatureBound",
@@ -60,11 +67,14 @@ __all__ = [
   "NoisyModel",
   "OperatorNorms",
   "RandomizedSmoothing",
+  "Recorded",
   "SecureSGDInference",
   "SingleLayerCertificate",
   "VerifiedBound",
   "VerifiedInference",
+  "audit_certificates",
   "certified_accuracy",
+  "check_recorded",
   "claimed_accuracy",
   "claimed_radius",
   "classic_multiplier",
@@ -80,6 +90,7 @@ __all__ = [
   "mean_certified_radius",
   "paper_hidden_sensitivity",
   "prefix_norms",
+  "read",
   "released_hidden_sensitivity",
   "robust_epsilon",
   "run",

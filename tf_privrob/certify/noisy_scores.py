@@ -66,12 +66,30 @@ class Pass(NamedTuple):
 
   def draw_block(self, seed: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     """`BLOCK` draws: a function of the seed alone."""
-    scale, factor = self.scale, None
-    if np.ndim(scale):
-      scale, factor = 1.0, np.reshape(scale, shape).astype(np.float32)
-    block = laplace_block if self.distribution == "laplace" else gaussian_block
-    noise = block(seed, shape, scale)
-    return noise if factor is None else noise * factor
+    return self._sized(
+      laplace_block if self.distribution == "laplace" else gaussian_block,
+      seed,
+      shape,
+    )
+
+  def draw(self, seed: tf.Tensor, count, shape: Sequence[int]) -> tf.Tensor:
+    """`count` draws of the same law, for a search that no vote depends on."""
+
+    def some(seed, shape, scale):
+      if self.distribution == "laplace":
+        law = mechanisms.LaplaceMechanism(l1_sensitivity=scale, dp_epsilon=1.0)
+        return law.sample([count, *shape], seed)
+      return tf.random.stateless_normal([count, *shape], seed, stddev=scale)
+
+    return self._sized(some, seed, shape)
+
+  def _sized(self, law, seed, shape) -> tf.Tensor:
+    """`law` at unit scale times the scales of the coordinates, if they vary."""
+    if not np.ndim(self.scale):
+      return law(seed, shape, self.scale)
+    return law(seed, shape, 1.0) * np.reshape(self.scale, shape).astype(
+      np.float32
+    )
 
 
 def check_model(model: Any, x: Any) -> tuple[np.ndarray, int]:

@@ -1,4 +1,4 @@
-"""A CSV file of certificates that a killed process can go on with."""
+"""A CSV file of rows that a killed process can go on with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import csv
 import io
 import json
 import os
+from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +19,7 @@ _TOLERANCE = 1e-3
 
 
 class Record:
-  """Certificates in `path`, what made them in `path` + ".json".
+  """Rows in `path`, certificates by default; what made them in a ".json".
 
   The sidecar is complete before the first row is; a row is one write ended by
   a newline, so after SIGKILL at any moment the file holds whole rows and at
@@ -28,18 +31,29 @@ class Record:
       refused.
     probe: logits of some inputs, or None; a file made by a model that differs
       on them is refused.
+    fields: names of the columns.
+    parse: makes a row of cells; a row writes itself by `to_csv_row()`.
   """
 
   def __init__(
-    self, path: str, settings: dict[str, Any], probe: np.ndarray | None
+    self,
+    path: str,
+    settings: dict[str, Any],
+    probe: np.ndarray | None,
+    fields: Sequence[str] = certificate.csv_fields(),
+    parse: Callable[
+      [Sequence[str]], Any
+    ] = certificate.Certificate.from_csv_row,
   ):
+    self._fields = tuple(fields)
+    self._parse_row = parse
     self._path = os.fspath(path)
     self._sidecar = self._path + ".json"
     self._settings = json.loads(json.dumps(settings))
     self._probe = None if probe is None else np.asarray(probe, float).tolist()
     self._file = None
 
-  def open(self, resume: bool) -> list[certificate.Certificate]:
+  def open(self, resume: bool) -> list[Any]:
     """Makes the file ready for `append`; returns the rows it has."""
     rows = []
     if resume and os.path.exists(self._path):
@@ -50,7 +64,7 @@ class Record:
     self._file = open(self._path, "a", newline="", encoding="utf-8")
     return rows
 
-  def append(self, row: certificate.Certificate) -> None:
+  def append(self, row: Any) -> None:
     """Writes one row and hands it to the operating system."""
     self._file.write(_line(row.to_csv_row()))
     self._file.flush()
@@ -69,7 +83,7 @@ class Record:
       os.remove(self._path)
     content = {"settings": self._settings, "logits": self._probe}
     _write_whole(self._sidecar, json.dumps(content, indent=2) + "\n")
-    _write_whole(self._path, _line(certificate.csv_fields()))
+    _write_whole(self._path, _line(self._fields))
 
   def _check_sidecar(self) -> None:
     if not os.path.exists(self._sidecar):
@@ -95,7 +109,7 @@ class Record:
         " another csv_path."
       )
 
-  def _repair(self) -> list[certificate.Certificate]:
+  def _repair(self) -> list[Any]:
     """Drops a torn last row from the file and returns the others."""
     with open(self._path, "rb+") as stream:
       content = stream.read()
@@ -104,12 +118,12 @@ class Record:
         stream.truncate(len(whole))
       if not whole:
         stream.seek(0)
-        stream.write(_line(certificate.csv_fields()).encode())
+        stream.write(_line(self._fields).encode())
         return []
     lines = list(csv.reader(io.StringIO(whole.decode("utf-8"))))
-    if tuple(lines[0]) != certificate.csv_fields():
+    if tuple(lines[0]) != self._fields:
       raise ValueError(
-        f"Expected the columns {list(certificate.csv_fields())} in"
+        f"Expected the columns {list(self._fields)} in"
         f" {self._path}, received {lines[0]}."
       )
     return [self._parse(number, line) for number, line in enumerate(lines)][1:]
@@ -118,12 +132,55 @@ class Record:
     if number == 0:
       return None
     try:
-      return certificate.Certificate.from_csv_row(line)
+      return self._parse_row(line)
     except ValueError as error:
       raise ValueError(
         f"Cannot read line {number + 1} of {self._path}: {error} Remove the"
         " line (it will be computed again), or pass resume=False."
       ) from error
+
+
+class Recorded(NamedTuple):
+  """A finished file: its rows, and what made them.
+
+  Attributes:
+    rows: certificates, by index.
+    settings: of certifier, seed and data.
+    probe: logits of the first inputs, or None for a model that draws noise.
+  """
+
+  rows: list[certificate.Certificate]
+  settings: dict[str, Any]
+  probe: list[list[float]] | None
+
+  def check_model(self, probe: np.ndarray | None) -> None:
+    """Refuses a model with other logits on the first inputs."""
+    if not _close(self.probe, probe):
+      raise ValueError(
+        "Expected the model that was certified, received one with other logits"
+        " on the first inputs. Certify this one first."
+      )
+
+
+def read(path: str | os.PathLike[str]) -> Recorded:
+  """Reads certificates and what made them; changes nothing on disk."""
+  path = os.fspath(path)
+  for needed in (path, path + ".json"):
+    if not os.path.exists(needed):
+      raise ValueError(
+        f"Expected certificates at {needed}, found none. Certify first."
+      )
+  with open(path + ".json", encoding="utf-8") as stream:
+    content = json.load(stream)
+  with open(path, newline="", encoding="utf-8") as stream:
+    lines = list(csv.reader(stream))
+  if not lines or tuple(lines[0]) != certificate.csv_fields():
+    raise ValueError(
+      f"Expected the columns {list(certificate.csv_fields())} in {path}."
+    )
+  rows = [certificate.Certificate.from_csv_row(line) for line in lines[1:]]
+  rows.sort(key=lambda row: row.index)
+  return Recorded(rows, content["settings"], content["logits"])
 
 
 def _line(cells) -> str:

@@ -61,7 +61,7 @@ def run(
       "num_inputs": len(x),
       "inputs_sha256": _digest(x, y),
     }
-    book = record.Record(csv_path, settings, _probe(logits_fn, x))
+    book = record.Record(csv_path, settings, probe(logits_fn, x))
     done = {row.index: row for row in book.open(resume)}
   summary = _Summary()
   for row in done.values():
@@ -82,6 +82,23 @@ def run(
     if book is not None:
       book.close()
   return [done[index] for index in sorted(done)]
+
+
+def check_recorded(
+  recorded: record.Recorded,
+  logits_fn: certifier_lib.LogitsFn,
+  x: np.ndarray,
+  y: np.ndarray | None,
+) -> None:
+  """Refuses other data or another model than the certified ones."""
+  x = certifier_lib.check_inputs(logits_fn, x)
+  if recorded.settings["inputs_sha256"] != _digest(x, y):
+    raise ValueError(
+      "Expected the inputs and labels that were certified, received others"
+      " (their hash differs). Certify these first, or load the data set of the"
+      " run."
+    )
+  recorded.check_model(probe(logits_fn, x))
 
 
 class _Summary:
@@ -119,7 +136,7 @@ def _digest(x: np.ndarray, y: np.ndarray | None) -> str:
   return digest.hexdigest()
 
 
-def _probe(logits_fn, x: np.ndarray) -> np.ndarray | None:
+def probe(logits_fn, x: np.ndarray) -> np.ndarray | None:
   """Logits that identify a deterministic model; None for a random one."""
   logits_fn = certifier_lib.as_logits_fn(logits_fn)
   batch = tf.constant(x[:_PROBES])

@@ -258,7 +258,7 @@ class SingleLayerCertificate(certifier.Certifier):
     sampler = noisy_scores.NoisyScores(
       logits_fn,
       num_classes,
-      [self._pass(logits_fn)],
+      [self.noise_pass(logits_fn)],
       self.batch_size,
       seed,
     )
@@ -270,7 +270,8 @@ class SingleLayerCertificate(certifier.Certifier):
       row = self._row(index, first, second, x[0].size)
       yield dataclasses.replace(row, label=label)
 
-  def _pass(self, model: noisy_scores.NoisyModel) -> noisy_scores.Pass:
+  def noise_pass(self, model: noisy_scores.NoisyModel) -> noisy_scores.Pass:
+    """The noise of one draw: where, how much and of which law."""
     scale = self.scale
     if self.coordinate_scales is not None:
       shape = tuple(model.hidden_noise_shape)

@@ -314,13 +314,16 @@ class VerifiedInference(certifier.Certifier):
     failure_prob = (1 - self.confidence) / len(scores.means)
     return score_bounds.top_two(scores, self.bound, failure_prob)
 
-  def _scores(self, model, x, num_classes, seed, indices):
-    passes = (
+  def noise_passes(self) -> list[noisy_scores.Pass]:
+    """The two passes of one draw, whose scores are multiplied."""
+    return [
       noisy_scores.Pass("hidden", self.hidden_scale / self.psi),
       noisy_scores.Pass("input", self.input_scale / self.psi),
-    )
+    ]
+
+  def _scores(self, model, x, num_classes, seed, indices):
     sampler = noisy_scores.NoisyScores(
-      model, num_classes, passes, self.batch_size, seed
+      model, num_classes, self.noise_passes(), self.batch_size, seed
     )
     if self.inputs_together:
       draw = sampler.stream_together
