@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 
 import numpy as np
 
 REPLACE_ONE, ADD_OR_REMOVE_ONE = "replace_one", "add_or_remove_one"
-STATISTICS = ("projection", "distance", "jumps", "canary loss")
-_REFERENCES = 16  # pairs of runs that settle direction and centre
+STATISTICS = ("projection", "likelihood", "distance", "jumps", "canary loss")
 _EACH = 250  # runs of one call of the graph
 
 
@@ -43,81 +43,80 @@ class Worlds:
 class Runs:
   """Short trainings of a method in two worlds.
 
+  Where the method sums clipped gradients of Poisson or full batches, the
+  adversary subtracts what all other records add, which it knows: DP holds for
+  every choice of them, and of the batches they are in. What is left of step t,
+  in units of a sum over the batch, is r_t = noise + (canary in it) d_t with d_t
+  the canary's clipped gradient. Elsewhere r_t is what the step applied minus
+  its mean in the world without the record, and d_t the mean difference of both
+  worlds, over pairs of runs that share their randomness.
+
   Args:
     method: not trained; its config has the noise, clip and sampler to audit.
     worlds: the data sets.
     steps: of each run; a step takes part of the data as the method's sampler
       says.
     value_range: of the inputs.
-    start: initial weights of the network; default as they are.
+    learning_rate: of plain gradient descent, which follows on the release and
+      hence bears on no guarantee; default the config's.
+    references: pairs of runs that settle means and directions, where they are
+      not known.
   """
 
   def __init__(
-    self, method, worlds: Worlds, steps: int = 1, value_range=(0.0, 1.0),
-    start=None,
-  ):  # fmt: skip
+    self,
+    method,
+    worlds: Worlds,
+    steps: int = 1,
+    value_range: tuple[float, float] = (0.0, 1.0),
+    learning_rate: float | None = None,
+    references: int = 16,
+  ):
     import tensorflow as tf
 
     self._tf = tf
     self.method, self.worlds, self.steps = method, worlds, steps
     shape = worlds.x.shape[1:]
-    if start is not None:
-      method.network.set_weights(start)
-    method.compile(tf.keras.optimizers.SGD(1.0))
-    _begin(method, worlds, value_range)
+    rate = learning_rate or getattr(method.config, "learning_rate", 1.0)
+    method.compile(tf.keras.optimizers.SGD(rate))
+    method.begin(worlds.x, worlds.y, None, False, value_range)
     plan = method.plan(len(worlds.x), shape)
     method._plan = plan
     method.prepare(plan, shape, value_range, method.network.output_shape[-1])
     method.count_steps(steps, 1)
     self._size = plan.sampler.expected_batch_size
-    self._variables = method.network.trainable_variables
     self._start = [v.numpy() for v in method.network.variables]
-    self._reference = None
     self._batches = _Batches(plan.sampler, worlds, steps)
-    self._many = {
-      present: tf.function(lambda k, n, p=present: self._loop(k, n, p))
-      for present in (True, False)
-    }
+    self._residual = not self._batches.fixed and _sums_clipped(method)
+    self._compiled = {}
+    self._reference, self._references = None, references
 
   def statement(self):
     """What the method states for exactly these steps."""
     return self.method.privacy_statement()
 
-  def raw(self, present: bool, seeds) -> np.ndarray:
-    """What the runs applied to the weights, step by step: [runs, steps, d]."""
-    found = self._collect(present, seeds)
-    return found[0]
-
   def table(self, present: bool, seeds) -> np.ndarray:
-    """The statistics of runs, [runs, 4]; see `STATISTICS`.
+    """The statistics of runs, [runs, 5], in the order of `STATISTICS`.
 
-    With u_t what step t applied, in units of a sum over the batch, d_t and c_t
-    the mean of the difference between the worlds and of the world without the
-    record, over pairs of runs that share their randomness:
-
-      projection  sum_t <u_t - c_t, d_t / |d_t|>
-      distance    sum_t |u_t - c_t|^2
-      jumps       sum_t |(u_t - c_t) - (u_(t-1) - c_(t-1))|^2
-      canary loss after the last step
+    projection   sum_t <r_t, d_t> / |d_t|
+    likelihood   sum_t ln(1 - q + q exp((<r_t, d_t> - |d_t|^2 / 2) / s^2)),
+                 the likelihood ratio for noise of standard deviation s
+    distance     sum_t |r_t|^2
+    jumps        sum_t |r_t - r_(t-1)|^2
+    canary loss  after the last step
     """
-    directions, centre = self._settle()
-    made = []
-    for first in range(0, len(seeds), _EACH):
-      updates, losses = self._collect(present, seeds[first : first + _EACH])
-      left = updates - centre
-      jumps = np.diff(left, axis=1)
-      made.append(
-        np.stack(
-          [
-            np.einsum("ntd,td->n", left, directions),
-            (left**2).sum(axis=(1, 2)),
-            (jumps**2).sum(axis=(1, 2)),
-            losses,
-          ],
-          axis=1,
-        )
-      )
-    return np.concatenate(made)
+    if self._reference is None and not self._residual:
+      self._reference = self._settle()
+    return np.concatenate(
+      [
+        self._call("statistics", present, seeds[first : first + _EACH])
+        for first in range(0, len(seeds), _EACH)
+      ]
+    )
+
+  def updates(self, present: bool, seeds) -> np.ndarray:
+    """What the runs applied to the weights: [runs, steps, parameters]."""
+    return self._call("updates", present, seeds)
 
   def collect(self, run, part, present, seeds) -> np.ndarray:
     """For `privacy.audit_two_world`: many runs at once."""
@@ -125,63 +124,137 @@ class Runs:
     return self.table(present, np.asarray(seeds))
 
   def _settle(self):
-    """Directions d_t / |d_t| and centres c_t, from runs of their own."""
-    if self._reference is None:
-      # Seeds of runs are below 2^31; these are words that no run has.
-      seeds = -1 - np.arange(_REFERENCES)
-      pairs = [self.raw(present, seeds) for present in (True, False)]
-      gap = (pairs[0] - pairs[1]).mean(axis=0)
-      norms = np.linalg.norm(gap, axis=1, keepdims=True)
-      self._reference = (
-        gap / np.maximum(norms, 1e-30), pairs[1].mean(axis=0)
-      )  # fmt: skip
-    return self._reference
+    """Directions d_t and means of the world without, from runs of their own."""
+    seeds = -1 - np.arange(self._references)  # seeds of runs are not negative
+    with_it, without = (self.updates(p, seeds) for p in (True, False))
+    gap = (with_it - without).mean(axis=0)
+    return gap.astype(np.float32), without.mean(axis=0).astype(np.float32)
 
-  def _collect(self, present, seeds):
-    keys = [_key(int(seed)) for seed in seeds]
-    batches = self._batches.of_runs(present, seeds)
-    found = self._many[present](self._tf.constant(np.stack(keys)), batches)
-    return [part.numpy().astype(np.float64) for part in found]
-
-  def _loop(self, keys, batches, present):
+  def _call(self, what: str, present: bool, seeds) -> np.ndarray:
     tf = self._tf
+    keys = np.stack([_key(int(seed)) for seed in seeds])
+    batches = self._batches.of_runs(present, seeds)
+    if what not in self._compiled:
+      self._compiled[what] = tf.function(
+        lambda keys, batches, present: tf.map_fn(
+          lambda pair: self._run(*pair, present, what),
+          (keys, batches),
+          fn_output_signature=tf.float32,
+          parallel_iterations=1,
+        ),
+        input_signature=[
+          *(
+            tf.TensorSpec([None, *array.shape[1:]], array.dtype)
+            for array in (keys, batches)
+          ),
+          tf.TensorSpec([], tf.bool),
+        ],
+        autograph=False,
+      )
+    found = self._compiled[what](keys, batches, tf.constant(present))
+    return found.numpy().astype(np.float64)
 
-    def one(arguments):
-      key, rows = arguments
-      return self._run(key, rows, present)
-
-    signature = (
-      tf.TensorSpec(None, tf.float32),
-      tf.TensorSpec([], tf.float32),
-    )
-    return tf.map_fn(
-      one,
-      (keys, batches),
-      fn_output_signature=signature,
-      parallel_iterations=1,
-    )
-
-  def _run(self, key, rows, present):
-    """One training from the start: updates [steps, d] and the loss."""
+  def _run(self, key, rows, present, what: str):
+    """One training from the start; the loop over its steps is in the graph."""
     tf, method = self._tf, self.method
     for variable, value in zip(method.network.variables, self._start):
       variable.assign(value)
-    for optimizer in _optimizers(method):
-      for variable in optimizer.variables:
-        variable.assign(tf.zeros_like(variable))
     _set_session(method, key)
-    updates = []
-    for step in range(self.steps):
-      with _applied(method) as captured:
-        method.train_step(self._batches.batch(rows[step], present))
-      flat = [tf.reshape(gradient, [-1]) for gradient in captured]
-      updates.append(self._size * tf.concat(flat, axis=0))
-    x = tf.constant(self.worlds.x[-1:])
-    logits = method.network(x, training=False)
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-      tf.constant(self.worlds.y[-1:]), logits
+
+    def step(rows):
+      batch = self._batches.batch(rows, present)
+      known = self._known(batch) if self._residual else ()
+      return (*known, self._applied(batch))
+
+    found = tf.map_fn(
+      step,
+      rows,
+      fn_output_signature=(tf.float32,) * (3 if self._residual else 1),
+      parallel_iterations=1,
     )
-    return tf.stack(updates), loss[0]
+    if what == "updates":
+      return found[-1]
+    if not self._residual:
+      found = (*map(tf.constant, self._reference), found[-1])
+    directions, known, updates = found
+    return self._statistics(updates - known, directions)
+
+  def _applied(self, batch):
+    """One step; what it handed to its optimizers, times the batch size."""
+    tf = self._tf
+    with _watched(self.method) as captured:
+      self.method.train_step(batch)
+    if not captured:
+      raise ValueError(
+        f"Expected a method that hands gradients to an optimizer, received"
+        f" {type(self.method).__name__}, which does not. Audit its mechanism:"
+        " privacy.refute."
+      )
+    flat = [tf.reshape(gradient, [-1]) for gradient in captured]
+    return self._size * tf.concat(flat, axis=0)
+
+  def _known(self, batch):
+    """The canary's gradient and what all others add, before the step."""
+    tf, method = self._tf, self.method
+    x, y, mask = batch
+    seed = method._state.seed(1)  # of the copies, as in `DPSGD.train_step`
+    variables = method.network.trainable_variables
+    without = 1 - tf.one_hot(mask.shape[1] - 1, mask.shape[1])
+    others = method._clipped.over_chunks((x, y), mask * without, seed)
+    canary = method._clipped((x[0, -1:], y[0, -1:]), seed=seed)
+    public = method._regularization_gradients(variables)
+    flat = [
+      tf.concat([tf.reshape(gradient, [-1]) for gradient in found], axis=0)
+      for found in (canary.gradients, others.gradients, public)
+    ]
+    return flat[0], flat[1] + self._size * flat[2]
+
+  def _statistics(self, left, directions):
+    tf, method = self._tf, self.method
+    inner = tf.reduce_sum(left * directions, axis=1)
+    squares = tf.reduce_sum(directions**2, axis=1)
+    jumps = left[1:] - left[:-1]
+    return tf.stack(
+      [
+        tf.reduce_sum(inner / tf.sqrt(tf.maximum(squares, 1e-30))),
+        self._likelihood(inner, squares),
+        tf.reduce_sum(left**2),
+        tf.reduce_sum(jumps**2),
+        _loss(method, self.worlds),
+      ]
+    )
+
+  def _likelihood(self, inner, squares):
+    tf, plan = self._tf, self.method._plan
+    if not self._residual or not plan.noise_multiplier:
+      return tf.reduce_sum(inner)
+    stddev = plan.noise_multiplier * self.method.config.l2_clip_norm
+    prob = getattr(plan.sampler, "sampling_prob", 1.0)
+    log_ratio = (inner - squares / 2) / stddev**2
+    if prob >= 1:
+      return tf.reduce_sum(log_ratio)
+    terms = [tf.fill(tf.shape(log_ratio), math.log1p(-prob))]
+    terms.append(math.log(prob) + log_ratio)
+    return tf.reduce_sum(tf.reduce_logsumexp(tf.stack(terms), axis=0))
+
+
+def _sums_clipped(method) -> bool:
+  """Whether a step is a noisy sum of each example's clipped gradient."""
+  from tf_privrob import gradients
+  from tf_privrob import methods
+
+  return isinstance(method, methods.DPSGD) and type(
+    getattr(method, "_clipped", None)
+  ) in (gradients.ClippedGradients, gradients.UnclippedGradients)
+
+
+def _loss(method, worlds: Worlds):
+  """Of the canary, under the weights as they are."""
+  import tensorflow as tf
+
+  logits = method.network(tf.constant(worlds.x[-1:]), training=False)
+  labels = tf.constant(worlds.y[-1:].astype(np.int64))
+  return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)[0]
 
 
 class _Batches:
@@ -223,18 +296,18 @@ class _Batches:
       rows[0][0] = count - 1
     return rows.astype(np.int64)
 
-  def batch(self, rows, present: bool):
-    """One element of the input pipeline."""
+  def batch(self, rows, present):
+    """One element of the input pipeline; `present` is a tensor."""
     import tensorflow as tf
 
     x, y = self._worlds.x, self._worlds.y.astype(np.int64)
-    if self._worlds.instead is not None and not present:
-      x, y = x.copy(), y.copy()
-      x[-1], y[-1] = self._worlds.instead
-    x, y = tf.constant(x), tf.constant(y)
-    if not self.fixed:
+    if not self.fixed:  # the mask says it all
+      x, y = tf.constant(x), tf.constant(y)
       return x[tf.newaxis], y[tf.newaxis], rows[tf.newaxis]
-    x, y = tf.gather(x, rows), tf.gather(y, rows)
+    other_x, other_y = x.copy(), y.copy()
+    other_x[-1], other_y[-1] = self._worlds.instead
+    x = tf.gather(tf.where(present, x, other_x), rows)
+    y = tf.gather(tf.where(present, y, other_y), rows)
     if self._paired is None:
       return x[tf.newaxis], y[tf.newaxis], tf.ones([1, *y.shape])
     if not self._paired:
@@ -244,7 +317,7 @@ class _Batches:
 
 
 @contextlib.contextmanager
-def _applied(method):
+def _watched(method):
   """The gradients that a step hands to its optimizers, as they are applied."""
   captured = []
   optimizers = _optimizers(method)
@@ -276,11 +349,6 @@ def _optimizers(method) -> list:
 def _key(seed: int) -> np.ndarray:
   words = np.random.SeedSequence([17, seed % 2**64]).generate_state(2)
   return words.view(np.int32)
-
-
-def _begin(method, worlds: Worlds, value_range) -> None:
-  """What `fit` does before the plan; nothing is written."""
-  method.begin(worlds.x, worlds.y, None, False, value_range)
 
 
 def _set_session(method, key) -> None:
