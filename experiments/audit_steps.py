@@ -124,11 +124,19 @@ class Runs:
     return self.table(present, np.asarray(seeds))
 
   def _settle(self):
-    """Directions d_t and means of the world without, from runs of their own."""
+    """Directions d_t and means of the world without, from runs of their own.
+
+    With enough of them d_t is Fisher's: the inverse covariance of what a step
+    applies, times the mean difference of the worlds.
+    """
     seeds = -1 - np.arange(self._references)  # seeds of runs are not negative
     with_it, without = (self.updates(p, seeds) for p in (True, False))
-    gap = (with_it - without).mean(axis=0)
-    return gap.astype(np.float32), without.mean(axis=0).astype(np.float32)
+    gap, centre = (with_it - without).mean(axis=0), without.mean(axis=0)
+    if self._references >= 3 * gap.shape[1]:
+      gap = np.stack(
+        [_whitened(gap[t], without[:, t]) for t in range(self.steps)]
+      )
+    return gap.astype(np.float32), centre.astype(np.float32)
 
   def _call(self, what: str, present: bool, seeds) -> np.ndarray:
     tf = self._tf
@@ -238,6 +246,15 @@ class Runs:
     return tf.reduce_sum(tf.reduce_logsumexp(tf.stack(terms), axis=0))
 
 
+def _whitened(gap: np.ndarray, rows: np.ndarray) -> np.ndarray:
+  """Fisher's direction for a difference of means, lightly ridged."""
+  spread = rows.std(axis=0) + 1e-3 * np.abs(gap) + 1e-9
+  scaled = (rows - rows.mean(axis=0)) / spread
+  correlation = scaled.T @ scaled / len(rows)
+  ridge = 1e-4 * np.eye(len(gap))
+  return np.linalg.solve(correlation + ridge, gap / spread) / spread
+
+
 def _sums_clipped(method) -> bool:
   """Whether a step is a noisy sum of each example's clipped gradient."""
   from tf_privrob import gradients
@@ -261,8 +278,8 @@ class _Batches:
   """The batches of a run, as the method's sampler draws them.
 
   The rows of a step are drawn in NumPy and passed as a mask over all records,
-  so that the graph has one shape. Samplers of fixed batches always have the
-  canary in the first one.
+  so that the graph has one shape. Fixed batches, for which no amplification is
+  claimed, are the same in all runs, and the canary leads the first one.
   """
 
   def __init__(self, sampler, worlds: Worlds, steps: int):
@@ -281,20 +298,18 @@ class _Batches:
 
   def _of_run(self, present: bool, seed: int) -> np.ndarray:
     count = len(self._worlds.x)
-    rows = [
-      self._sampler.indices(seed % 2**63, 0, step)
-      for step in range(self._steps)
-    ]
+    key = 0 if self.fixed else seed % 2**63
+    rows = [self._sampler.indices(key, 0, step) for step in range(self._steps)]
     if not self.fixed:
       masks = np.zeros([self._steps, count], np.float32)
       for mask, chosen in zip(masks, rows):
         mask[chosen] = 1
       masks[:, -1] *= present
       return masks
-    rows = np.stack(rows)
-    if count - 1 not in rows[0]:
-      rows[0][0] = count - 1
-    return rows.astype(np.int64)
+    rows = np.array(rows, np.int64)
+    rows[0][rows[0] == count - 1] = rows[0][0]
+    rows[0][0] = count - 1
+    return rows
 
   def batch(self, rows, present):
     """One element of the input pipeline; `present` is a tensor."""
