@@ -16,10 +16,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import audit
 from experiments import audit_cases
 from experiments import audit_record
 from experiments import audit_steps
+from experiments import auditing
 from experiments import command
 from experiments import grid
 from experiments import grid_flags
@@ -86,7 +86,7 @@ def measure(case: audit_cases.Case, scale: Scale, folder, seed: int) -> dict:
   repeated = case.make()
   statement = repeated.statement()
   stated = statement.proven or statement.claimed
-  claimed, proven = audit.figures(statement, repeated, stated.dp_delta)
+  claimed, proven = auditing.figures(statement, repeated, stated.dp_delta)
   settings = {"kind": "suite", "label": case.label, "runs": runs}
   store = audit_record.Store(folder, settings, seed)
   shown = progress.Progress(2 * (runs + pilots), "audit", store.done)
