@@ -100,14 +100,11 @@ class Store:
     text = json.dumps(settings, sort_keys=True, default=str)
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     self._path = folder.file(f"{_FOLDER}/{settings['kind']}-{key}.jsonl")
-    self._path.parent.mkdir(parents=True, exist_ok=True)
+    self._header = {"seed": seed, "settings": dict(settings)}
     self._known: dict[tuple[str, bool, int], list[float]] = {}
-    self.seed = None
+    self.seed = seed
     if self._path.exists():
       self._read()
-    if self.seed is None:
-      self.seed = seed
-      self._write([{"seed": seed, "settings": dict(settings)}])
 
   @property
   def done(self) -> int:
@@ -142,6 +139,10 @@ class Store:
     )
 
   def _write(self, rows) -> None:
+    rows = list(rows)
+    if not self._path.exists():
+      self._path.parent.mkdir(parents=True, exist_ok=True)
+      rows.insert(0, self._header)
     text = "".join(
       json.dumps(row, allow_nan=False, default=str) + "\n" for row in rows
     )
