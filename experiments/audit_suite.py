@@ -81,12 +81,15 @@ def measure(case: audit_cases.Case, scale: Scale, folder, seed: int) -> dict:
   from tf_privrob import progress
 
   started = time.monotonic()
-  runs = max(_LEAST, round(case.share * scale.runs))
-  pilots = max(_LEAST, round(case.share * scale.pilots))
   repeated = case.make()
   statement = repeated.statement()
   stated = statement.proven or statement.claimed
   claimed, proven = auditing.figures(statement, repeated, stated.dp_delta)
+  target = min(f["dp_epsilon"] for f in (claimed, proven) if f)
+  pilots = max(_LEAST, round(case.share * scale.pilots))
+  # At least as many as could refute what is stated.
+  needed = privacy.runs_for(target, stated.dp_delta)
+  runs = max(_LEAST, round(case.share * scale.runs), needed)
   settings = {"kind": "suite", "label": case.label, "runs": runs}
   store = audit_record.Store(folder, settings, seed)
   shown = progress.Progress(2 * (runs + pilots), "audit", store.done)
@@ -96,7 +99,7 @@ def measure(case: audit_cases.Case, scale: Scale, folder, seed: int) -> dict:
     pilots=pilots,
     statistics=audit_steps.STATISTICS,
     dp_delta=stated.dp_delta,
-    refute=min(f["dp_epsilon"] for f in (claimed, proven) if f),
+    refute=target,
     seed=store.seed,
     collect=store.collecting(repeated.collect, progress=shown),
   )

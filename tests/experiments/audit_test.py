@@ -214,7 +214,7 @@ def test_where_a_kind_cannot_work_it_says_so(run):
   pure = dataclasses.replace(
     source, method="halfspaces", config=methods.PureHalfspacesConfig()
   )
-  with pytest.raises(ValueError, match="privacy.refute"):
+  with pytest.raises(ValueError, match=r"privacy\.refute"):
     audit_source.short_runs(pure, None, "blank")
   with pytest.raises(ValueError, match="'own_direction'"):
     audit_source.short_runs(source, None, "own_directon")
