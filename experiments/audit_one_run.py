@@ -10,7 +10,6 @@ from experiments import audit_source
 from tf_privrob import data
 from tf_privrob import validate
 
-SCORES = ("white_box", "loss")
 _TRAINING = "audit/one_run"
 
 
@@ -85,7 +84,7 @@ def train(
 
   from tf_privrob import run_folder
 
-  validate.one_of(SCORES, score=score)
+  validate.one_of(_SCORERS, score=score)
   place = run_folder.RunFolder(folder.file(_TRAINING))
   settings = {"canary": canary, "num_canaries": num_canaries, "score": score}
   known = place.read_json("coins.json")
@@ -125,10 +124,12 @@ def train(
     return dataclasses.replace(found, sampler=sampler, steps=steps)
 
   method.plan = plan
-  scorer = _Scorer(method, place, x, y, score)
+  steps = plan(count, dataset.input_shape).steps
+  method.compile(method.make_optimizer(steps))
+  scorer = _SCORERS[score](method, place, (images, labels), (x, y))
   callback = tf.keras.callbacks.LambdaCallback(
-    on_train_begin=lambda logs: scorer.begin(),
-    on_train_batch_end=lambda batch, logs: scorer.step(),
+    on_train_batch_begin=lambda batch, logs: scorer.before_step(),
+    on_train_batch_end=lambda batch, logs: scorer.after_step(),
     on_epoch_end=lambda epoch, logs: scorer.write(),
   )
   method.fit(
@@ -142,63 +143,180 @@ def train(
   return scorer.result(), coins, method.privacy_statement()
 
 
-class _Scorer:
-  """Scores of canaries, from what a training shows.
+class LossScore:
+  """How far the loss of each canary fell, from first to last weights."""
 
-  "loss": how far the loss of a canary fell. "white_box": the sum over steps of
-  <w_t - w_(t+1), g / |g|>, g the canary's gradient at w_(t+1): by how much each
-  step moved the weights the canary's way. What a killed session had is kept by
-  the epoch.
-  """
-
-  def __init__(self, method, folder, x, y, score: str):
-    import tensorflow as tf
-
-    self._tf, self._method, self._folder = tf, method, folder
-    self._x = tf.constant(x, tf.float32)
-    self._y = tf.constant(y, tf.int64)
-    self._score = score
-    self._before = None
+  def __init__(self, method, folder, records, canaries):
+    del records
+    self._network, self._folder = method.network, folder
+    self._x, self._y = canaries
     before = folder.read_json("scores.json")
-    self._total = np.array(before["scores"]) if before else np.zeros(len(x))
-    if score == "loss" and before is None:
-      self._total = self._losses(method.network).numpy().astype(float)
-      self.write()
-    self._jvp = tf.function(self._directional, autograph=False)
+    self._total = np.array(before["scores"]) if before else self._losses()
+    self.write()
 
-  def begin(self) -> None:
-    """The weights that the session starts from."""
-    variables = self._method.network.trainable_variables
-    self._before = [self._tf.identity(v) for v in variables]
+  def before_step(self) -> None:
+    """Nothing."""
 
-  def step(self) -> None:
-    """After a step."""
-    if self._score == "white_box":
-      self._total = self._total - self._jvp(self._before).numpy()
-      self.begin()
+  def after_step(self) -> None:
+    """Nothing."""
 
   def write(self) -> None:
-    """Keeps what there is."""
+    """Keeps what there is, for a resumed training."""
     self._folder.write_json("scores.json", {"scores": self._total})
 
   def result(self) -> np.ndarray:
-    """Higher: more likely included."""
-    self.write()
-    if self._score == "white_box":
-      return self._total
-    return self._total - self._losses(self._method.network).numpy()
+    """[m], higher: more likely included."""
+    return self._total - self._losses()
 
-  def _losses(self, network):
-    return self._tf.nn.sparse_softmax_cross_entropy_with_logits(
-      self._y, network(self._x, training=False)
+  def _losses(self) -> np.ndarray:
+    logits = self._network.predict(self._x, 500, verbose=0).astype(float)
+    logits -= logits.max(axis=1, keepdims=True)
+    own = logits[np.arange(len(logits)), self._y]
+    return np.log(np.exp(logits).sum(axis=1)) - own
+
+
+class WhiteBoxScore:
+  """How much of each canary's gradient the steps contain.
+
+  The adversary sees what every step applies, and knows all records that are no
+  canaries and when they took part: DP holds given all that. With r_t what a
+  step applied minus what those records add, in units of a sum over the batch,
+  and G the clipped gradients of the canaries at the step's weights, a canary's
+  score is the sum over steps of its part in the linear estimate
+
+    (G G^T + (s^2 / v) I)^-1 G r_t
+
+  of who took part, for noise of standard deviation s and variance v = q / 2 of
+  taking part. s is measured on what no canary's gradient explains of r_t, so
+  that too little noise is made use of. What a killed session had is kept by
+  the epoch.
+  """
+
+  def __init__(self, method, folder, records, canaries):
+    import tensorflow as tf
+
+    self._tf, self._method, self._folder = tf, method, folder
+    self._records = records
+    self._x = tf.constant(canaries[0], tf.float32)
+    self._y = tf.constant(canaries[1], tf.int64)
+    before = folder.read_json("scores.json")
+    count = len(canaries[0])
+    self._total = np.array(before["scores"]) if before else np.zeros(count)
+    variables = method.network.trainable_variables
+    self._applied = [tf.Variable(tf.zeros_like(v)) for v in variables]
+    self._watch(method.optimizer)
+    self._gradients = tf.function(self._one_by_one, autograph=False)
+    self._sum = tf.function(self._clipped_sum, autograph=False)
+    self._known = None
+
+  def _watch(self, optimizer) -> None:
+    """Notes what is applied to the weights, step by step."""
+    apply = optimizer.apply_gradients
+
+    def applied(pairs, *args, **kwargs):
+      pairs = list(pairs)
+      for place, (gradient, _) in zip(self._applied, pairs):
+        place.assign(gradient)
+      return apply(pairs, *args, **kwargs)
+
+    optimizer.apply_gradients = applied
+
+  def before_step(self) -> None:
+    """Gradients of the canaries, and what the other records will add."""
+    method, tf = self._method, self._tf
+    sampler = method._plan.sampler
+    step = int(method._state.step)
+    rows = sampler.indices(method.config.seed, self._session(), step)
+    images, labels = self._records
+    rows = rows[rows < len(images) - len(self._total)]
+    size = min(sampler.physical_batch_size, len(images))
+    others = 0.0
+    for first in range(0, len(rows), size):
+      block = np.resize(rows[first : first + size], size)
+      mask = np.arange(size) < len(rows) - first
+      others = others + self._sum(
+        tf.constant(images[block], tf.float32),
+        tf.constant(labels[block], tf.int64),
+        tf.constant(mask, tf.float32),
+      )
+    public = method._regularization_gradients(
+      method.network.trainable_variables
+    )
+    batch_size = sampler.expected_batch_size
+    others = others + batch_size * _flat(public)
+    self._known = self._gradients().numpy(), others.numpy()
+
+  def after_step(self) -> None:
+    """Adds the estimate of who took part."""
+    canaries, others = self._known
+    plan = self._method._plan
+    left = plan.sampler.expected_batch_size * _flat(self._applied) - others
+    stddev = plan.noise_multiplier * self._method.config.l2_clip_norm
+    self._total = self._total + took_part(
+      canaries, left.numpy(), stddev, plan.sampler.sampling_prob / 2
     )
 
-  def _directional(self, before):
-    """d/dt loss_i(w + t (w - before)), over |gradient of loss_i|."""
-    tf, method = self._tf, self._method
-    variables = method.network.trainable_variables
-    moved = [v - b for v, b in zip(variables, before)]
-    with tf.autodiff.ForwardAccumulator(variables, moved) as accumulator:
-      losses = self._losses(method.network)
-    norms = method._clipped.norms((self._x, self._y))
-    return accumulator.jvp(losses) / tf.maximum(norms, 1e-12)
+  def write(self) -> None:
+    """Keeps what there is, for a resumed training."""
+    self._folder.write_json("scores.json", {"scores": self._total})
+
+  def result(self) -> np.ndarray:
+    """[m], higher: more likely included."""
+    self.write()
+    return self._total
+
+  def _session(self) -> int:
+    """Which session this is, by the key that it has (`methods.session`)."""
+    key = self._method._state.key.numpy()
+    seed = self._method.config.seed
+    for index in range(1000):
+      words = np.random.SeedSequence([seed, index]).generate_state(2)
+      if (words.view(np.int32) == key).all():
+        return index
+    raise ValueError("Expected fewer than 1,000 sessions of one training.")
+
+  def _clipped_sum(self, images, labels, mask):
+    return _flat(self._method._clipped((images, labels), mask).gradients)
+
+  def _one_by_one(self):
+    """Clipped gradients of the canaries, [m, parameters]."""
+    tf, clipped = self._tf, self._method._clipped
+    return tf.map_fn(
+      lambda one: _flat(
+        clipped((one[0][tf.newaxis], one[1][tf.newaxis])).gradients
+      ),
+      (self._x, self._y),
+      fn_output_signature=tf.float32,
+    )
+
+
+def took_part(
+  canaries: np.ndarray, left: np.ndarray, stddev: float, variance: float
+) -> np.ndarray:
+  """Linear estimate of who took part in a step.
+
+  Args:
+    canaries: G, their gradients [m, d].
+    left: r [d], noise and the gradients of those who took part.
+    stddev: of the noise, where m >= d and it cannot be measured.
+    variance: v, of taking part.
+  """
+  canaries, left = np.asarray(canaries, float), np.asarray(left, float)
+  values, vectors = np.linalg.eigh(canaries @ canaries.T)
+  inner = vectors.T @ (canaries @ left)
+  good = values > 1e-9 * max(values.max(), 1e-30)
+  freedom = len(left) - int(good.sum())
+  if freedom > 0:
+    explained = (inner[good] ** 2 / values[good]).sum()
+    stddev = np.sqrt(max(0.0, left @ left - explained) / freedom)
+  ridge = stddev**2 / variance + 1e-6 * max(values.max(), 1e-30)
+  return vectors @ (inner / (np.maximum(values, 0.0) + ridge))
+
+
+def _flat(tensors):
+  import tensorflow as tf
+
+  return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+
+
+_SCORERS = {"white_box": WhiteBoxScore, "loss": LossScore}

@@ -151,7 +151,7 @@ def one_run_audit(
   Args: see `short_audit`.
     num_canaries: m.
     guesses: numbers of guesses that are tried; None: m / 4, m / 2 and m.
-    score: a name from `audit_one_run.SCORES`.
+    score: "white_box" or "loss".
   """
   from experiments import audit_one_run
   from tf_privrob import privacy

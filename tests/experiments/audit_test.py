@@ -113,6 +113,25 @@ def test_absent_canaries_are_never_drawn_and_others_as_ever():
     assert sampler.indices(1, 0, step).tolist() == expected
 
 
+def test_took_part_by_hand():
+  """Ridge regression, written out; its noise measured on the rest."""
+  rng = np.random.default_rng(0)
+  canaries = rng.normal(size=(3, 400))
+  left = canaries[0] + canaries[2] + 0.7 * rng.normal(size=400)
+  _, residual, _, _ = np.linalg.lstsq(canaries.T, left, rcond=None)
+  ridge = residual[0] / 397 / 0.25
+  expected = np.linalg.solve(
+    canaries @ canaries.T + ridge * np.eye(3), canaries @ left
+  )
+  found = audit_one_run.took_part(canaries, left, 99.0, 0.25)
+  np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+  np.testing.assert_allclose(found, [1, 0, 1], atol=0.2)
+  # Canaries as many as dimensions: the stated noise counts.
+  square = np.eye(3)
+  found = audit_one_run.took_part(square, np.array([1.0, 0, 1]), 2.0, 0.5)
+  np.testing.assert_allclose(found, np.array([1, 0, 1]) / (1 + 8), rtol=1e-4)
+
+
 # On run folders.
 
 
@@ -181,7 +200,7 @@ def test_too_few_runs_are_refused_before_any_work(run):
 @pytest.mark.parametrize("broken", [False, True])
 def test_one_run_is_set_beside_the_budget(tmp_path, monkeypatch, broken):
   """The run's own noise, sampling and steps; without noise it is caught."""
-  folder = make_run(tmp_path / "run")
+  folder = make_run(tmp_path / "run", sampler="full_batch", epochs=3)
   source = audit_source.load(folder)
   if broken:
     monkeypatch.setattr(
