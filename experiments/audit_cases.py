@@ -29,6 +29,8 @@ class Case:
     scope: what was run, and what the figures are for.
     make: gives the runs.
     share: of the scale's runs; some show all with fewer.
+    gaussian: whether what was run is a fixed sum with Gaussian noise, so that
+      `privacy.gaussian_lower_bound` applies.
   """
 
   label: str
@@ -36,6 +38,7 @@ class Case:
   scope: str
   make: Callable[[], Any]
   share: float = 1.0
+  gaussian: bool = False
 
 
 def dp_sgd(dp_epsilon: float, steps: int = 2) -> audit_steps.Runs:
@@ -187,6 +190,7 @@ CASES = {
       "a record whose gradient is clipped",
       _STEPS,
       lambda dp_epsilon=dp_epsilon: dp_sgd(dp_epsilon),
+      gaussian=True,
     )
     for dp_epsilon in (1.0, 3.0, 8.0)
   },
@@ -205,7 +209,10 @@ CASES = {
     share=0.2,
   ),
   "secure_sgd-sound": Case(
-    "SoundSecureSGD", "a record", "one full-batch step", sound_secure_sgd
+    "SoundSecureSGD",
+    "a record that no other cancels",
+    "one full-batch step",
+    sound_secure_sgd,
   ),
   "transdenoiser-paper": Case(
     "TransDenoiser, a draw for each group",
@@ -226,11 +233,13 @@ CASES = {
     "a record with a coordinate of its own",
     "one full-batch step of each class",
     lambda: halfspaces("paper_literal"),
+    gaussian=True,
   ),
   "halfspaces-sound": Case(
     "Ten halfspaces, noise for ten",
     "a record with a coordinate of its own",
     "one full-batch step of each class",
     lambda: halfspaces("independent_batches"),
+    gaussian=True,
   ),
 }

@@ -91,6 +91,11 @@ class Runs:
     self._compiled = {}
     self._reference, self._references = None, references
 
+  @property
+  def gaussian(self) -> bool:
+    """Whether steps are fixed sums of clipped gradients with Gaussian noise."""
+    return self._residual and self.method._plan.sampler.kind == "full_batch"
+
   def statement(self):
     """What the method states for exactly these steps."""
     return self.method.privacy_statement()

@@ -89,7 +89,7 @@ def short_audit(
     "statistic": found.statistic,
     "canary": canary,
     "audited": found.audited,
-    "gaussian": found.gaussian if dp_delta else None,
+    "gaussian": found.gaussian if repeated.gaussian else None,
     "dp_delta": dp_delta,
     "confidence": confidence,
     "runs": runs,

@@ -95,7 +95,9 @@ def best_test(
   """The test that would show most if the judged runs were like the pilots.
 
   Every statistic, every threshold between two values and both sides are tried;
-  among equals the middle threshold is taken.
+  among equals the middle threshold is taken. Of n pilots a rate p counts as
+  p - e or p + e, whichever shows less, with its standard error e =
+  sqrt((p (1 - p) + 1 / n) / n), or rare events would win by chance.
 
   Args:
     with_it: pilot runs with the record, [n, statistics] or [n].
@@ -113,9 +115,11 @@ def best_test(
     places = np.unique(np.concatenate(ordered))
     middles = (places[1:] + places[:-1]) / 2
     for side in (1, -1):
-      rates = [_share_beyond(values, middles, side) for values in ordered]
       # The counts that as many runs as will be judged would have.
-      expected = [np.round(rate * runs).astype(int) for rate in rates]
+      expected = [
+        _expected(_share_beyond(values, middles, side), count, runs, sign)
+        for values, sign in zip(ordered, (-1, 1))
+      ]
       bounds = _bounds(*expected, runs, dp_delta, confidence)
       if not len(bounds):
         continue
@@ -233,6 +237,13 @@ def _share_beyond(ordered, thresholds, side) -> np.ndarray:
   below = np.searchsorted(ordered, thresholds, side="right")
   count = len(ordered) - below if side > 0 else below
   return count / len(ordered)
+
+
+def _expected(rates, pilots: int, runs: int, sign: int) -> np.ndarray:
+  """Counts in `runs` runs, a standard error of the pilots' rates away."""
+  error = np.sqrt((rates * (1 - rates) + 1 / pilots) / pilots)
+  counts = np.round((rates + sign * error) * runs)
+  return np.clip(counts, 0, runs).astype(int)
 
 
 def _bounds(caught, false_alarms, runs, dp_delta, confidence) -> np.ndarray:
