@@ -157,6 +157,11 @@ def _changes(source: Source, steps: int | None) -> tuple[dict[str, Any], int]:
   names = {field.name for field in dataclasses.fields(config)}
   seed = {"seed": 0} if "seed" in names else {}  # keys are set by the audit
   if _fixed(source):
+    if source.method == "secure_sgd":  # every step at sampling probability 1
+      release = privacy.poisson_sgd(config.noise_multiplier, 1.0, steps or 1)
+      needed = privacy.dp_epsilon([release], config.dp_delta, "rdp")
+      changes = {**seed, "dp_epsilon": 1.05 * needed, "epochs": steps or 1}
+      return changes, config.batch_size
     paired = source.method == "dpal"
     return seed, config.batch_size * (2 if paired else 1)
   if "noise_multiplier" not in names:
