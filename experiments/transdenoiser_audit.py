@@ -1,10 +1,10 @@
 """Two-world audits of one step of TransDenoiser: with one record, or without.
 
 The adversary knows all other records, the weights before the step and the
-settings, and sees the weights after it. Every record takes part in the step,
-so that the claim is that of one Gaussian release with noise multiplier xi_up.
-All tests look at one number, how far the update is from its mean, against a
-threshold; mean and threshold are fixed on other runs.
+settings, and sees the weights after it (`audit_steps`). Every record takes part
+in the step, so that the claim is that of one Gaussian release with noise
+multiplier xi_up. The audits look at how far the update is from its mean, and
+along the mean difference of both worlds.
 """
 
 from __future__ import annotations
@@ -51,101 +51,30 @@ def audit_cell(cell, scale) -> dict:
 
 def run(case: Case, runs: int, seed: int = 0) -> dict:
   """Rates of the test, what they show, and what is claimed and proven."""
+  from experiments import audit_steps
   from tf_privrob import privacy
 
   method, records = case.make()
-  step = Step(method, len(records))
-  worlds = {
-    "without": np.arange(len(records)) < len(records) - 1,
-    "with": np.ones(len(records), bool),
-  }
-
-  def updates(world, first):
-    return np.stack(
-      [
-        step.update(records, worlds[world], seed + number)
-        for number in range(first, first + runs)
-      ]
-    )
-
-  pilots = [updates("without", 0), updates("with", runs)]
-  centre = pilots[0].mean(axis=0)
-
-  def sizes(found):
-    return np.linalg.norm(found - centre, axis=1)
-
-  threshold, side = _best_threshold(*map(sizes, pilots))
-  alarms = {
-    world: int((side * (sizes(updates(world, first)) - threshold) > 0).sum())
-    for world, first in (("without", 2 * runs), ("with", 3 * runs))
-  }
-  statement = method.privacy_statement()
-  dp_delta = transdenoiser_cells.DP_DELTA
+  worlds = audit_steps.Worlds(records, np.zeros(len(records), np.int64))
+  repeated = audit_steps.Runs(method, worlds, references=runs)
+  statement = repeated.statement()
+  found = privacy.audit_two_world(
+    None,
+    runs,
+    statistics=audit_steps.STATISTICS,
+    dp_delta=transdenoiser_cells.DP_DELTA,
+    seed=seed,
+    collect=repeated.collect,
+  )
   return {
     "runs": runs,
-    "caught": alarms["with"],
-    "false_alarms": alarms["without"],
-    "audited": privacy.dp_epsilon_lower_bound(
-      alarms["with"], alarms["without"], runs, dp_delta
-    ),
+    "caught": found.caught,
+    "false_alarms": found.false_alarms,
+    "statistic": found.statistic,
+    "audited": found.audited,
     "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
     "proven": statement.proven and dataclasses.asdict(statement.proven),
   }
-
-
-def _best_threshold(without, with_it) -> tuple[float, int]:
-  """Where pilot runs show most, and the side of the alarm."""
-  from tf_privrob import privacy
-
-  places = np.sort(np.concatenate([without, with_it]))
-  found = []
-  for middle in (places[1:] + places[:-1]) / 2:
-    for side in (1, -1):
-      caught, false = (
-        int((side * (values - middle) > 0).sum())
-        for values in (with_it, without)
-      )
-      bound = privacy.dp_epsilon_lower_bound(caught, false, len(without))
-      found.append((bound, float(middle), side))
-  return max(found)[1:]
-
-
-class Step:
-  """The first step of a training, again and again with fresh randomness."""
-
-  def __init__(self, method, count: int):
-    import tensorflow as tf
-
-    shape = method.network.input_shape[1:]
-    method.compile(tf.keras.optimizers.SGD(1.0))
-    plan = method.plan(count, shape)
-    method._plan = plan
-    method.prepare(plan, shape, (0.0, 1.0), method.network.output_shape[-1])
-    method.count_steps(1, 1)
-    self._method = method
-    self._scale = plan.sampler.expected_batch_size
-    self._start = [w.numpy() for w in method.network.trainable_variables]
-    self._run = tf.function(method.train_step, autograph=False)
-
-  def update(self, records, present, seed: int) -> np.ndarray:
-    """The noisy sum of clipped gradients of a fresh step, as one vector."""
-    import tensorflow as tf
-
-    method = self._method
-    words = np.random.SeedSequence([17, seed]).generate_state(2)
-    method.set_session(words.view(np.int32), 0)
-    variables = method.network.trainable_variables
-    for variable, value in zip(variables, self._start):
-      variable.assign(value)
-    self._run(
-      (
-        tf.constant(records[np.newaxis]),
-        tf.zeros([1, len(records)], tf.int64),
-        tf.constant(present[np.newaxis], tf.float32),
-      )
-    )
-    moved = [np.ravel(s - v) for v, s in zip(variables, self._start)]
-    return self._scale * np.concatenate(moved)
 
 
 def _denoised(denoiser):

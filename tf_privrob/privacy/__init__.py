@@ -3,8 +3,10 @@
 `accounting` gives RDP and PLD figures for everything that a model released,
 `calibration` the noise or the steps for a budget, `statement` the claimed,
 proven and audited guarantee side by side, and `ledger` the write-ahead record
-that a crash can only make too large. None of it needs TensorFlow, and
-`dp_accounting` is imported on first use.
+that a crash can only make too large. `two_world`, `one_run` and `refuter` audit
+a training, and `audit` holds the bounds that they rest on; `canaries` are the
+records they look for. None of it but `gaussian_lower_bound` needs TensorFlow,
+and `dp_accounting` is imported on first use.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ from tf_privrob.privacy.accounting import group_dp_epsilon
 from tf_privrob.privacy.accounting import poisson_sgd
 from tf_privrob.privacy.accounting import Release
 from tf_privrob.privacy.accounting import shuffled_sgd
+from tf_privrob.privacy.audit import both_errors_lower_bound
 from tf_privrob.privacy.audit import dp_epsilon_lower_bound
+from tf_privrob.privacy.audit import gaussian_lower_bound
+from tf_privrob.privacy.audit import reachable
+from tf_privrob.privacy.audit import require_reachable
+from tf_privrob.privacy.audit import runs_for
 from tf_privrob.privacy.calibration import calibrate_noise_multiplier
 from tf_privrob.privacy.calibration import max_steps
 from tf_privrob.privacy.ledger import BudgetExceeded
@@ -24,9 +31,19 @@ from tf_privrob.privacy.ledger import Ledger
 from tf_privrob.privacy.ledger_format import History
 from tf_privrob.privacy.ledger_format import LedgerError
 from tf_privrob.privacy.ledger_format import read as read_ledger
+from tf_privrob.privacy.one_run import canaries_for
+from tf_privrob.privacy.one_run import one_run as audit_one_run
+from tf_privrob.privacy.one_run import one_run_lower_bound
+from tf_privrob.privacy.one_run import one_run_reachable
+from tf_privrob.privacy.one_run import OneRunAudit
+from tf_privrob.privacy.refuter import Refutation
+from tf_privrob.privacy.refuter import refute
 from tf_privrob.privacy.statement import Assumption
 from tf_privrob.privacy.statement import Budget
 from tf_privrob.privacy.statement import PrivacyStatement
+from tf_privrob.privacy.two_world import best_test
+from tf_privrob.privacy.two_world import two_world as audit_two_world
+from tf_privrob.privacy.two_world import TwoWorldAudit
 
 __all__ = [
   "Assumption",
@@ -36,15 +53,30 @@ __all__ = [
   "History",
   "Ledger",
   "LedgerError",
+  "OneRunAudit",
   "PrivacyStatement",
+  "Refutation",
   "Release",
+  "TwoWorldAudit",
+  "audit_one_run",
+  "audit_two_world",
+  "best_test",
+  "both_errors_lower_bound",
   "calibrate_noise_multiplier",
+  "canaries_for",
   "dp_epsilon",
   "dp_epsilon_lower_bound",
   "figures",
+  "gaussian_lower_bound",
   "group_dp_epsilon",
   "max_steps",
+  "one_run_lower_bound",
+  "one_run_reachable",
   "poisson_sgd",
+  "reachable",
   "read_ledger",
+  "refute",
+  "require_reachable",
+  "runs_for",
   "shuffled_sgd",
 ]

@@ -1,0 +1,164 @@
+"""What audits write: statistics as they come, audit.json, privacy.json."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+OWN_SETTINGS = "this run's settings"
+_FOLDER = "audit"
+
+
+def verdict(
+  audited: float,
+  claimed: Mapping[str, float] | None,
+  proven: Mapping[str, float] | None,
+) -> str:
+  """What a lower bound says about the figures for the same thing."""
+  if proven and audited > proven["dp_epsilon"]:
+    return "refutes proven"
+  if claimed and audited > claimed["dp_epsilon"]:
+    return "refutes claimed"
+  if proven:
+    return "below proven"
+  return "below claimed, none proven" if claimed else "no claim"
+
+
+def line(audit: Mapping[str, Any]) -> str:
+  """Claimed, proven and audited for the same thing, and the verdict."""
+
+  def budget(figures, absent):
+    if not figures:
+      return absent
+    return f"({figures['dp_epsilon']:.4g}, {figures['dp_delta']:g})"
+
+  return (
+    f"{audit['label']}, {audit['scope']}: claimed"
+    f" {budget(audit['claimed'], 'none')} / proven"
+    f" {budget(audit['proven'], 'none known')} / audited >="
+    f" {audit['audited']:.4g} at dp_delta {audit['dp_delta']:g} (confidence"
+    f" {audit['confidence']:g}, reachable {audit['reachable']:.4g}):"
+    f" {audit['verdict']}"
+  )
+
+
+def now() -> str:
+  """For "created"."""
+  return datetime.datetime.now(datetime.timezone.utc).isoformat(
+    timespec="seconds"
+  )
+
+
+def append(folder, audit: Mapping[str, Any]) -> None:
+  """Adds an audit to audit.json; privacy.json takes it if it is of the run.
+
+  Only an audit of the run's own settings, at the statement's dp_delta, is set
+  beside the statement's figures.
+  """
+  from tf_privrob import privacy
+
+  before = folder.read_json("audit.json") or {"audits": []}
+  audits = [*before["audits"], dict(audit)]
+  folder.write_json("audit.json", {"audits": audits})
+  if folder.privacy is None:
+    return
+  statement = privacy.PrivacyStatement.from_dict(folder.privacy)
+  stated = statement.proven or statement.claimed
+  own = [
+    found
+    for found in audits
+    if found["scope"] == OWN_SETTINGS
+    and stated is not None
+    and found["dp_delta"] == stated.dp_delta
+  ]
+  if own:
+    best = max(own, key=lambda found: found["audited"])
+    note = (
+      f"{best['label']}, {best['runs']} canaries, confidence"
+      f" {best['confidence']:g}, best of {len(own)}"
+    )
+    statement = statement.replace(audited=best["audited"], audit_note=note)
+    folder.write_text("privacy.json", statement.to_json())
+
+
+class Store:
+  """Statistics of runs on disk, so that a killed audit goes on.
+
+  Args:
+    folder: the run's folder.
+    settings: all that the statistics depend on; another value, another file.
+    seed: of a fresh audit; a resumed one keeps its own.
+  """
+
+  def __init__(self, folder, settings: Mapping[str, Any], seed: int):
+    text = json.dumps(settings, sort_keys=True, default=str)
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    self._path = folder.file(f"{_FOLDER}/{settings['kind']}-{key}.jsonl")
+    self._header = {"seed": seed, "settings": dict(settings)}
+    self._known: dict[tuple[str, bool, int], list[float]] = {}
+    self.seed = seed
+    if self._path.exists():
+      self._read()
+
+  @property
+  def done(self) -> int:
+    """Runs that are on disk."""
+    return len(self._known)
+
+  def collecting(self, collect, each: int = 250, progress=None):
+    """A `collect` that asks only for what is missing, and writes it."""
+
+    def stored(run, part, present, seeds):
+      missing = [s for s in seeds if (part, present, int(s)) not in self._known]
+      for first in range(0, len(missing), each):
+        block = missing[first : first + each]
+        rows = np.asarray(collect(run, part, present, block), float).tolist()
+        self._write(
+          {"part": part, "present": present, "seed": int(s), "values": row}
+          for s, row in zip(block, rows)
+        )
+        for s, row in zip(block, rows):
+          self._known[part, present, int(s)] = row
+        if progress:
+          progress.update(len(block))
+      return np.array([self._known[part, present, int(s)] for s in seeds])
+
+    return stored
+
+  def close(self) -> None:
+    """The audit is written down: its runs are kept under another name."""
+    done = sorted(self._path.parent.glob(f"{self._path.stem}.done*.jsonl"))
+    self._path.rename(
+      self._path.with_name(f"{self._path.stem}.done{len(done)}.jsonl")
+    )
+
+  def _write(self, rows) -> None:
+    rows = list(rows)
+    if not self._path.exists():
+      self._path.parent.mkdir(parents=True, exist_ok=True)
+      rows.insert(0, self._header)
+    text = "".join(
+      json.dumps(row, allow_nan=False, default=str) + "\n" for row in rows
+    )
+    with open(self._path, "a", encoding="utf-8") as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
+
+  def _read(self) -> None:
+    text = self._path.read_text(encoding="utf-8")
+    if text and not text.endswith("\n"):  # cut short by a crash
+      text = text[: text.rfind("\n") + 1]
+      self._path.write_text(text, encoding="utf-8")
+    for row in map(json.loads, text.splitlines()):
+      if "values" in row:
+        key = (row["part"], row["present"], row["seed"])
+        self._known[key] = row["values"]
+      else:
+        self.seed = row["seed"]

@@ -1,0 +1,80 @@
+"""The suite of audits: its cells, its page, and two of its verdicts."""
+
+import pytest
+
+from experiments import audit_cases
+from experiments import audit_suite
+from experiments import grid
+from tf_privrob import run_folder
+
+
+def test_cells_are_the_cases():
+  every = audit_suite.cells()
+  assert [cell.part for cell in every] == list(audit_cases.CASES)
+  chosen = grid.select(every, "dp_sgd")
+  assert [cell.part for cell in chosen] == ["dp_sgd-1", "dp_sgd-3", "dp_sgd-8"]
+
+
+def test_page_never_shows_a_claim_alone(tmp_path):
+  experiment = audit_suite.Experiment(str(tmp_path), "test")
+  experiment.open(resume=False)
+  result = {
+    "label": "DPAL as published",
+    "scope": "one step",
+    "canary": "a record",
+    "claimed": {"dp_epsilon": 0.2, "dp_delta": 0.0},
+    "proven": None,
+    "audited": 3.49,
+    "gaussian": None,
+    "caught": 294,
+    "false_alarms": 3,
+    "runs": 300,
+    "reachable": 4.39,
+    "statistic": "projection",
+    "seconds": 34.0,
+    "verdict": "refutes claimed",
+  }
+  experiment.folder.write_json("audits/dpal-paper.json", result)
+  experiment.write()
+  table = (tmp_path / "table.md").read_text()
+  expected = "| 0.2 | none known | >= 3.49 | - | 294 / 3 of 300 | 4.39 |"
+  assert expected in table
+  assert "refutes claimed" in (tmp_path / "index.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("name", "verdict"),
+  [
+    ("dpal-paper", "refutes claimed"),
+    ("secure_sgd-released", "refutes claimed"),
+    ("transdenoiser-paper", "refutes claimed"),
+    ("halfspaces-paper", "refutes claimed"),
+    ("halfspaces-sound", "below proven"),
+    ("secure_sgd-sound", "below proven"),
+    ("transdenoiser-sound", "below proven"),
+  ],
+)
+def test_verdicts(tmp_path, name, verdict):
+  folder = run_folder.RunFolder(tmp_path)
+  found = audit_suite.measure(
+    audit_cases.CASES[name], audit_suite.SCALES["test"], folder, 1
+  )
+  assert found["verdict"] == verdict
+
+
+@pytest.mark.slow
+def test_what_is_shown_of_dp_sgd_rises_with_its_budget(tmp_path):
+  """It stays below what is proven; at 8 it shows at least a third of it."""
+  shown = []
+  for dp_epsilon in (1, 3, 8):
+    found = audit_suite.measure(
+      audit_cases.CASES[f"dp_sgd-{dp_epsilon}"],
+      audit_suite.SCALES["test"],
+      run_folder.RunFolder(tmp_path),
+      2,
+    )
+    shown.append(found["audited"])
+    assert found["audited"] <= found["proven"]["dp_epsilon"]
+  assert shown == sorted(shown)
+  assert shown[-1] > 8 / 3
