@@ -19,6 +19,7 @@ from tf_privrob.data.fixed import FixedBatchSampler
 from tf_privrob.data.loading import DatasetNotFoundError
 from tf_privrob.data.loading import load
 from tf_privrob.data.public import require_disjoint
+from tf_privrob.data.public import shared_examples
 from tf_privrob.data.public import split_public
 from tf_privrob.data.sampling import FullBatchSampler
 from tf_privrob.data.sampling import PoissonSampler
@@ -44,5 +45,6 @@ __all__ = [
   "parse_range",
   "poisson_rows",
   "require_disjoint",
+  "shared_examples",
   "split_public",
 ]

@@ -91,24 +91,7 @@ def require_disjoint(public_x: np.ndarray, private_x: np.ndarray) -> None:
     ValueError: with the number of private examples that are public, and the
       first of their indices.
   """
-  public_x, private_x = np.asarray(public_x), np.asarray(private_x)
-  for name, x in (("public_x", public_x), ("private_x", private_x)):
-    if x.dtype.kind != "f":
-      raise ValueError(
-        f"Expected floating-point {name}, received dtype {x.dtype}: bytes and"
-        " rescaled bytes would never be equal. Convert both to one range."
-      )
-  if public_x.shape[1:] != private_x.shape[1:] or public_x.ndim < 2:
-    raise ValueError(
-      "Expected batches of examples of one shape, received"
-      f" {public_x.shape} in public_x and {private_x.shape} in private_x."
-    )
-  places = {key: row for row, key in reversed(list(enumerate(_keys(public_x))))}
-  shared = [
-    (row, places[key])
-    for row, key in enumerate(_keys(private_x))
-    if key in places
-  ]
+  shared = shared_examples(public_x=public_x, private_x=private_x)
   if shared:
     first = ", ".join(
       f"{own} (public {other})" for own, other in shared[:_SHOWN]
@@ -120,6 +103,36 @@ def require_disjoint(public_x: np.ndarray, private_x: np.ndarray) -> None:
       " trained on them has released them; part the data by data.split_public"
       " or drop these rows."
     )
+
+
+def shared_examples(**sets: np.ndarray) -> list[tuple[int, int]]:
+  """Rows of the second set that the first one has too, each with its place.
+
+  Examples are compared as by `require_disjoint`.
+
+  Args:
+    **sets: two sets of examples by name, `[n, ...]` and `[m, ...]`.
+
+  Returns:
+    Pairs (row in the second set, first row in the first set).
+  """
+  sets = {name: np.asarray(x) for name, x in sets.items()}
+  for name, x in sets.items():
+    if x.dtype.kind != "f":
+      raise ValueError(
+        f"Expected floating-point {name}, received dtype {x.dtype}: bytes and"
+        " rescaled bytes would never be equal. Convert both to one range."
+      )
+  (first_name, first), (second_name, second) = sets.items()
+  if first.shape[1:] != second.shape[1:] or first.ndim < 2:
+    raise ValueError(
+      "Expected batches of examples of one shape, received"
+      f" {first.shape} in {first_name} and {second.shape} in {second_name}."
+    )
+  places = {key: row for row, key in reversed(list(enumerate(_keys(first))))}
+  return [
+    (row, places[key]) for row, key in enumerate(_keys(second)) if key in places
+  ]
 
 
 def _keys(x: np.ndarray) -> list[bytes]:

@@ -7,6 +7,7 @@ from tf_privrob.layers.noise import GaussianNoise
 from tf_privrob.layers.noise import LaplaceNoise
 from tf_privrob.layers.random_features import RandomFourierFeatures
 from tf_privrob.layers.scattering import Scattering
+from tf_privrob.layers.temperature import Temperature
 
 __all__ = [
   "BatchStandardization",
@@ -16,4 +17,5 @@ __all__ = [
   "LaplaceNoise",
   "RandomFourierFeatures",
   "Scattering",
+  "Temperature",
 ]

@@ -29,6 +29,7 @@ from tf_privrob.models.robust_networks import fashion_mnist_cnn
 from tf_privrob.models.robust_networks import ibp_small
 from tf_privrob.models.robust_networks import small_dual_resnet
 from tf_privrob.models.robust_networks import yale_cnn
+from tf_privrob.models.temperature import with_temperature
 from tf_privrob.models.wide_residual import wide_resnet
 
 __all__ = [
@@ -61,5 +62,6 @@ __all__ = [
   "tutorial_cnn",
   "vgg_cifar10",
   "wide_resnet",
+  "with_temperature",
   "yale_cnn",
 ]
