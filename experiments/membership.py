@@ -23,6 +23,7 @@ from experiments import grid_flags
 from experiments import grid_models
 from experiments import grid_plots
 from experiments import membership_cells
+from experiments import membership_notes
 from experiments import membership_page
 from experiments import membership_plots
 from experiments import membership_scales
@@ -31,7 +32,7 @@ from experiments import training
 _ROBUST_DIR = flags.DEFINE_string(
   "robust_dir",
   None,
-  "The out_dir of experiments.robust_training at the same scale; not for smoke.",
+  "The out_dir of experiments.robust_training at this scale; not for smoke.",
 )
 
 
@@ -114,7 +115,7 @@ class Experiment(grid_models.ModelExperiment):
 
   def notes(self) -> list[str]:
     """How to read it all."""
-    return membership_page.notes(self.record, self.results())
+    return membership_notes.notes(self.record, self.results())
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ _KINDS = {"I_B": "benign", "I_A": "adversarial", "I_V": "verified"}
 # Names of accuracies in results, after the kind of input.
 _COLUMNS = {"benign": "", "adversarial": "adv-", "verified": "ver-"}
 _NOISE_DRAWS = 20  # of PixelDP's score
+_RETRAININGS = 6  # at most, of one model
 _SHOWN = 60  # bins of a histogram
 
 
@@ -126,16 +127,14 @@ def _number(model: membership_cells.Model) -> int:
 
 def left_out_rows(labels: np.ndarray, number: int) -> np.ndarray:
   """One training example of each class, others for each retraining."""
-  order = np.random.default_rng(0).permutation(len(labels))
-  mixed = labels[order]
-  return np.array([order[mixed == c][number] for c in np.unique(labels)])
+  from tf_privrob import membership
+
+  return membership.leave_out_groups(labels, 2 * _RETRAININGS)[number]
 
 
 def kept_rows(labels: np.ndarray, number: int) -> np.ndarray:
   """As many that are never left out, for comparison."""
-  order = np.random.default_rng(0).permutation(len(labels))[::-1]
-  mixed = labels[order]
-  return np.array([order[mixed == c][number] for c in np.unique(labels)])
+  return left_out_rows(labels, _RETRAININGS + number)
 
 
 def without(dataset, rows: np.ndarray):
