@@ -67,6 +67,7 @@ def held_out(
   share: float = 0.5,
   seed: int = 0,
   confidence: float = 0.95,
+  **words: str,
 ) -> inference.Inference:
   """A threshold learnt on a share of the points and judged on the others.
 
@@ -77,6 +78,7 @@ def held_out(
     share: of members, and of non-members, that the threshold is learnt on.
     seed: of their choice.
     confidence: of the intervals.
+    **words: another `strategy` and `label`.
   """
   validate.open_probability(share=share)
   rng = np.random.default_rng(seed)
@@ -92,12 +94,13 @@ def held_out(
       f" non-member on either side, received {len(scores.members)} and"
       f" {len(scores.nonmembers)} in all."
     )
+  label = f"{_named(scores.name)}, threshold learnt on held-out points"
+  named = {"strategy": "held_out", "label": label, **words}
   return inference.judge(
     scores.take(*rest),
     _best(scores.take(*fit)),
-    strategy="held_out",
-    label=f"{_named(scores.name)}, threshold learnt on held-out points",
     confidence=confidence,
+    **named,
   )
 
 
