@@ -61,15 +61,15 @@ class Experiment(grid_models.ModelExperiment):
 
   def train(self, cell: membership_cells.Cell, folder) -> dict:
     """A model that is trained here, or what is known of one that was."""
-    from experiments import membership_measure
+    from experiments import membership_train
 
     model = self.scale.models[cell.model]
     dataset = self.dataset.of(model.recipe)
     if model.own:
-      return membership_measure.train_cell(
+      return membership_train.train_cell(
         cell.model, self.scale, dataset, folder
       )
-    return membership_measure.adopt_cell(
+    return membership_train.adopt_cell(
       cell.model, self.scale, dataset, self._home(cell.model)
     )
 
@@ -88,10 +88,11 @@ class Experiment(grid_models.ModelExperiment):
   def examine(self, cell: membership_cells.Cell, model, folder) -> dict:
     """What is inferred from the model."""
     from experiments import membership_measure as measure
+    from experiments import membership_outputs
     from tf_privrob import run_folder
 
     known = self.scale.models[cell.model]
-    task = measure.Task(
+    task = membership_outputs.Task(
       cell.model,
       known,
       self.scale,

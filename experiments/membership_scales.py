@@ -208,7 +208,7 @@ def _noise_layer(models: Models, natural: Recipe, name: str) -> None:
   """Appendix E: PixelDP with Gaussian noise for l2 changes of 0.1.
 
   Rates, length and batch are those of the natural model beside it, see
-  `membership_measure.settings`.
+  `membership_train.settings`.
   """
   _join(models, name, Model(natural, {"noise_layer": 0.0}))
   recipe = dataclasses.replace(
