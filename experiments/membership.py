@@ -34,6 +34,9 @@ _ROBUST_DIR = flags.DEFINE_string(
   None,
   "The out_dir of experiments.robust_training at this scale; not for smoke.",
 )
+_SKIP_MISSING = flags.DEFINE_bool(
+  "skip_missing", False, "Leave out models that are not in --robust_dir."
+)
 
 
 class Experiment(grid_models.ModelExperiment):
@@ -125,7 +128,9 @@ def main() -> None:
   wanted = grid_flags.check_each(scales, membership_cells.cells)
   scale_name = grid_flags.SCALE.value
   scale = scales[scale_name]
-  membership_cells.require_models(scale, wanted, _ROBUST_DIR.value)
+  wanted = membership_cells.available(
+    scale, wanted, _ROBUST_DIR.value, _SKIP_MISSING.value
+  )
 
   def make(out_dir, command_line):
     from experiments import robust_training_measure

@@ -133,34 +133,50 @@ def training_command(scale: Scale, dataset: str, robust_dir: str) -> str:
   )
 
 
-def require_models(
-  scale: Scale, wanted: Sequence[Cell], robust_dir: Optional[str]
-) -> None:
-  """Refuses a robust_dir without the wanted models, or of another scale."""
-  from tf_privrob import run_folder
+def available(
+  scale: Scale,
+  wanted: Sequence[Cell],
+  robust_dir: Optional[str],
+  skip_missing: bool = False,
+) -> list[Cell]:
+  """The wanted cells, once the models that they need are known to be there.
 
+  Args:
+    scale: of the cells.
+    wanted: which cells.
+    robust_dir: the folder of the models that are not trained here.
+    skip_missing: leave out cells of models that are not there, rather than
+      refuse them all.
+
+  Raises:
+    ValueError: a model is missing, with the command that trains it, or the
+      folder is of another scale.
+  """
   if scale.robust is None:
     if robust_dir:
       raise ValueError(
         f"Expected no --robust_dir at this scale, received {robust_dir!r}: it"
         " trains all of its models itself, on fewer examples."
       )
-    return
-  needed = [
+    return list(wanted)
+  missing = _missing(scale, wanted, robust_dir)
+  kept = [c for c in wanted if not {c.model, c.original} & set(missing)]
+  if missing and not (skip_missing and kept):
+    raise ValueError(_train_first(scale, missing, robust_dir))
+  return kept
+
+
+def _missing(scale, wanted, robust_dir: Optional[str]) -> list[str]:
+  """Models that should be in the folder and are not."""
+  from tf_privrob import run_folder
+
+  names = [
     cell.model
     for cell in wanted
     if cell.part == "train" and not scale.models[cell.model].own
   ]
-  if not needed:
-    return
-  names = dict.fromkeys(scale.models[name].recipe.dataset for name in needed)
-  where = robust_dir or "runs/robust"
-  commands = "\n".join(training_command(scale, name, where) for name in names)
-  if not robust_dir:
-    raise ValueError(
-      "Expected --robust_dir, the out_dir of experiments.robust_training, whose"
-      f" models are attacked. Train them first:\n{commands}"
-    )
+  if not (names and robust_dir):
+    return names
   folder = run_folder.RunFolder(robust_dir)
   record = folder.read_json("experiment.json")
   if record is not None and record.get("scale") != scale.robust:
@@ -169,15 +185,25 @@ def require_models(
       f" {record.get('scale')!r} in {folder.file('experiment.json')}. Pass its"
       " scale to --scale, or another folder."
     )
-  missing = [
+  files = ("train.json", "run/model.keras")
+  return [
     name
-    for name in needed
-    if not (
-      folder.has(f"{name}/train.json") and folder.has(f"{name}/run/model.keras")
-    )
+    for name in names
+    if not all(folder.has(f"{name}/{file}") for file in files)
   ]
-  if missing:
-    raise ValueError(
-      f"Expected trained models in {robust_dir}, found none of"
-      f" {', '.join(missing)}. Train them with:\n{commands}"
+
+
+def _train_first(scale, missing, robust_dir: Optional[str]) -> str:
+  names = dict.fromkeys(scale.models[name].recipe.dataset for name in missing)
+  where = robust_dir or "runs/robust"
+  commands = "\n".join(training_command(scale, name, where) for name in names)
+  if not robust_dir:
+    return (
+      "Expected --robust_dir, the out_dir of experiments.robust_training, whose"
+      f" models are attacked. Train them first:\n{commands}"
     )
+  return (
+    f"Expected trained models in {robust_dir}, found none of"
+    f" {', '.join(missing)}. Train them, or leave them out with --skip_missing:"
+    f"\n{commands}"
+  )

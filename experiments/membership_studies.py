@@ -5,6 +5,7 @@ Tables 5, 6, 7, 10 and 11, Figure 2 in numbers, Appendix E, and private models.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -242,7 +243,7 @@ def private_table(results: Results) -> Table:
         *rows_lib.inferred(trained, infer, ("I_B", "I_A")),
         *(_advantage(found) for found in (benign, attacked)),
         *(
-          [f"{100 * bound.advantage:.2f}" for bound in allowed]
+          [_rounded_up(bound.advantage) for bound in allowed]
           if allowed
           else ["no bound"] * 2
         ),
@@ -264,6 +265,11 @@ def _advantage(found) -> str:
     return rows_lib.NOT_RUN
   low, high = found["advantage_interval"]
   return f"{100 * found['advantage']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _rounded_up(advantage: float) -> str:
+  """In percent; an upper bound stays one."""
+  return f"{math.ceil(1e4 * advantage) / 100:.2f}"
 
 
 def _within(allowed, found) -> str:

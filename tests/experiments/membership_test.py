@@ -198,7 +198,7 @@ def _needed(name="uci_har"):
 def test_a_missing_folder_names_the_command():
   scale, cells = _needed()
   with pytest.raises(ValueError, match="robust_training --scale=full") as error:
-    membership_cells.require_models(scale, cells, None)
+    membership_cells.available(scale, cells, None)
   assert "--dataset=uci_har" in str(error.value)
   assert "yale_b" not in str(error.value)
 
@@ -210,11 +210,17 @@ def test_missing_models_are_named(tmp_path):
   folder.write_json("uci_har-natural/train.json", {})
   folder.write_text("uci_har-natural/run/model.keras", "")
   with pytest.raises(ValueError, match="none of uci_har-pgd") as error:
-    membership_cells.require_models(scale, cells, str(tmp_path))
+    membership_cells.available(scale, cells, str(tmp_path))
   assert f"--out_dir={tmp_path} --resume" in str(error.value)
+  # Without them, nor retrainings that would be compared with them.
+  kept = membership_cells.available(scale, cells, str(tmp_path), True)
+  names = {cell.model for cell in kept}
+  assert {"uci_har-natural", "uci_har-natural-without_0"} <= names
+  assert not {"uci_har-pgd", "uci_har-pgd-without_0"} & names
+  assert "uci_har-pgd-share_0.5" in names
   # What needs no model of that folder needs no folder.
   own = [c for c in cells if c.model == "uci_har-private_pgd-1"]
-  membership_cells.require_models(scale, own, None)
+  assert membership_cells.available(scale, own, None) == own
 
 
 def test_another_scale_is_refused(tmp_path):
@@ -223,10 +229,10 @@ def test_another_scale_is_refused(tmp_path):
     "experiment.json", {"scale": "small"}
   )
   with pytest.raises(ValueError, match=r"scale 'full'.*found scale 'small'"):
-    membership_cells.require_models(scale, cells, str(tmp_path))
+    membership_cells.available(scale, cells, str(tmp_path))
   cells = membership_cells.cells(_SMOKE)
   with pytest.raises(ValueError, match="Expected no --robust_dir"):
-    membership_cells.require_models(_SMOKE, cells, str(tmp_path))
+    membership_cells.available(_SMOKE, cells, str(tmp_path))
 
 
 def test_bad_flags_are_refused_before_any_work(tmp_path):
@@ -246,7 +252,7 @@ def test_bad_flags_are_refused_before_any_work(tmp_path):
     check=False,
   )
   assert found.returncode == 2
-  assert "Train them with" in found.stderr
+  assert "Train them, or leave them out" in found.stderr
   assert not out.exists()
 
 
@@ -596,7 +602,7 @@ def test_private_models_are_held_against_the_replaced_example():
     found.update(strategy="held_out", advantage=0.8)
     found["advantage_interval"] = [0.7, 0.9]
   (row,) = membership_studies.private_table(results).rows
-  # tanh(1/2) and tanh(1), in percent.
+  # tanh(1/2) and tanh(1), in percent and rounded up.
   assert "46.22" in row
   assert "76.16" in row
   assert "below what is allowed" in row
