@@ -2,8 +2,8 @@
 
 Each finding says that one figure is above another. It holds if the difference
 is more than twice its standard error, does not hold if it is as far below, and
-is within error otherwise. Two figures count as independent, which overstates
-the error where both are of one model.
+is within error otherwise. Two scores of one model are compared point by point;
+figures of different models count as independent.
 """
 
 from __future__ import annotations
@@ -78,12 +78,25 @@ def infer_of(results: Results, trained) -> Mapping[str, Any] | None:
   return results.get(f"{trained['model']}/infer")
 
 
-def compare(claim: str, where: str, larger, smaller, note="") -> Finding:
-  """A finding about two inference accuracies."""
-  error = 2 * math.hypot(
-    membership_measure.standard_error(larger),
-    membership_measure.standard_error(smaller),
-  )
+def compare(
+  claim: str, where: str, larger, smaller, note="", paired=None
+) -> Finding:
+  """A finding about two inference accuracies.
+
+  Args:
+    claim: in words.
+    where: data set and model.
+    larger: what should be above.
+    smaller: what should be below.
+    note: why it is not tested.
+    paired: standard error of their difference; None: they are independent.
+  """
+  if paired is None:
+    paired = math.hypot(
+      membership_measure.standard_error(larger),
+      membership_measure.standard_error(smaller),
+    )
+  error = 2 * paired
   accuracies = (found["balanced_accuracy"] for found in (larger, smaller))
   return Finding(claim, where, *accuracies, error, note)
 
@@ -116,12 +129,14 @@ def _main(results: Results) -> Iterator[Finding]:
     if not (benign and attacked):
       continue
     where = f"{trained['dataset']}, {trained['label']}"
+    paired = infer["paired"].get("I_A")
     if trained["trainer"] == "natural":
       claim = "I_B above I_A for natural models"
-      yield compare(claim, where, benign, attacked)
+      yield compare(claim, where, benign, attacked, paired=paired)
       continue
     note = _unfit(infer, "adv-train")
-    yield compare("I_A above I_B for robust models", where, attacked, benign)
+    claim = "I_A above I_B for robust models"
+    yield compare(claim, where, attacked, benign, paired=paired)
     natural = inferred(naturals.get(trained["dataset"]), "I_B")
     if natural:
       claim = "I_A of a robust model above I_B of the natural one, if it fits"
@@ -197,6 +212,7 @@ def _verified(results: Results) -> Iterator[Finding]:
         verified,
         attacked,
         _unfit(infer, "ver-train"),
+        infer["paired"].get("I_V"),
       )
 
 

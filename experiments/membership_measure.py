@@ -34,7 +34,7 @@ def infer_cell(task: asked.Task) -> dict[str, Any]:
   verified = asked.verified_outputs(task)
   if verified is not None:
     outputs["I_V"] = verified
-  accuracies, strategies = {}, []
+  accuracies, strategies, best = {}, [], {}
   for name, found in outputs.items():
     kind = _KINDS[name]
     correct = membership.score(found, f"{kind}_correct")
@@ -47,8 +47,9 @@ def infer_cell(task: asked.Task) -> dict[str, Any]:
       )
     confidence = membership.score(found, CONFIDENCES[name])
     margin = membership.score(found, f"{kind}_margin")
+    best[name] = confidence, membership.oracle(confidence)
     strategies += [
-      membership.oracle(confidence),
+      best[name][1],
       membership.held_out(confidence),
       membership.fixed(correct, 1.0, strategy="gap"),
       membership.oracle(margin),
@@ -60,7 +61,39 @@ def infer_cell(task: asked.Task) -> dict[str, Any]:
     "verified_about": None if verified is None else dict(verified.about),
     "accuracies": accuracies,
     "strategies": [shown(found) for found in strategies],
+    "paired": {
+      name: paired_error(best[name], best[other])
+      for name, other in (("I_A", "I_B"), ("I_V", "I_A"))
+      if name in best and _are_paired(best[name], best[other])
+    },
   }
+
+
+def _are_paired(first, second) -> bool:
+  """Whether both are about the same points."""
+  counts = [(len(s.members), len(s.nonmembers)) for s, _ in (first, second)]
+  return counts[0] == counts[1]
+
+
+def paired_error(first, second) -> float:
+  """Standard error of the difference of two accuracies on the same points.
+
+  With d_i = 1{first says member} - 1{second says member}, the difference is
+  (mean of d over members - mean of d over non-members) / 2.
+
+  Args:
+    first: scores, and what a threshold of them inferred.
+    second: the same of other scores.
+  """
+  spread = 0.0
+  for part in ("members", "nonmembers"):
+    said = [
+      getattr(scores, part) >= inference.threshold
+      for scores, inference in (first, second)
+    ]
+    differences = said[0].astype(float) - said[1].astype(float)
+    spread += differences.var() / len(differences)
+  return math.sqrt(spread) / 2
 
 
 def shown(inference) -> dict[str, Any]:

@@ -54,8 +54,9 @@ def notes(experiment, results: Results) -> list[str]:
     "Gap: who is classified correctly is called a member. Margin: log p_y minus"
     " log of the sum of the others, in float64, where the confidence of float32"
     " is exactly 1 for many.",
-    "Findings: the difference against twice its standard error, as if the two"
-    " figures were independent; oracle thresholds, as published. 'If it fits':"
+    "Findings: the difference against twice its standard error, point by point"
+    " for two scores of one model, else as if the figures were independent;"
+    " oracle thresholds, as published; one training each. 'If it fits':"
     f" accuracy of at least {100 * findings_lib.FITS:.0f} % on attacked (or"
     " verified) members; otherwise the paper expects nothing.",
     "Table 7: thresholds and 200-20-2 networks were fitted to"

@@ -49,16 +49,17 @@ def findings_table(results: Results) -> Table:
       [
         found.claim,
         found.where,
+        found.verdict,
         f"{found.larger:.4f}",
         f"{found.smaller:.4f}",
         f"{difference:+.4f}" if tested else "-",
         f"{found.error:.4f}" if tested else "-",
-        found.verdict,
       ]
     )
-  head = ["finding", "where", "should be above", "should be below"]
-  head += ["difference", "two standard errors", "verdict"]
-  return Table("Findings of the paper, checked here", head, rows)
+  head = ["finding", "where", "verdict", "should be above", "should be below"]
+  head += ["difference", "two standard errors"]
+  title = "Findings of the paper, checked here"
+  return Table(title, head, rows, numeric_from=3)
 
 
 def _main(name: str, results: Results) -> list[Mapping[str, Any]]:

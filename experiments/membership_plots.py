@@ -236,10 +236,12 @@ def radii_figure(results: Results):
   figure, panels = _accuracy_panels(len(found))
   values = []
   for axes, (name, group) in zip(panels, found.items()):
-    for result in group:
+    for place, result in enumerate(group):
       rows = result["radii"]
       color = _color(result["trainer"])
-      radii = [row["radius"] for row in rows]
+      # Beside each other, so that the intervals can be told apart.
+      shift = 0.008 * place * rows[-1]["radius"]
+      radii = [row["radius"] + shift for row in rows]
       _line(axes, radii, rows, color, result["label"])
       values += [row["interval"][1] for row in rows]
       best = published_rows.BEST_RADII.get(result["trainer"])
@@ -265,10 +267,11 @@ def temperatures_figure(results: Results):
   for axes, (name, group) in zip(panels, found.items()):
     rows = group[0]["temperatures"]
     temperatures = [row["temperature"] for row in rows]
-    for score, color in zip(_NAMES, ("orange", "blue")):
+    for score, color, factor in zip(_NAMES, ("orange", "blue"), (1, 1.04)):
       measured = [row[score] for row in rows]
       color = grid_plots.COLORS[color]
-      _line(axes, temperatures, measured, color, score)
+      places = [factor * temperature for temperature in temperatures]
+      _line(axes, places, measured, color, score)
       values += [row["interval"][1] for row in measured]
       if name == "yale_b":
         released = published_rows.RELEASED_TEMPERATURES

@@ -16,6 +16,7 @@ from experiments import grid
 from experiments import membership
 from experiments import membership_cells
 from experiments import membership_findings
+from experiments import membership_measure
 from experiments import membership_notes
 from experiments import membership_outputs
 from experiments import membership_page
@@ -403,7 +404,7 @@ def test_verdict_by_two_standard_errors():
   assert untested.verdict == "not tested: it is short"
 
 
-def _results(*models):
+def _results(*models, paired=0.01):
   """Cells "train" and "infer" of models, as they are written."""
   results = {}
   for name, trainer, studies, fit, benign, attacked in models:
@@ -426,6 +427,7 @@ def _results(*models):
       "accuracies": {
         column: right for column in ("train", "test", "adv-train", "adv-test")
       },
+      "paired": {"I_A": paired},
       "strategies": [
         _inference(benign),
         _inference(attacked, score="adversarial_confidence"),
@@ -449,6 +451,31 @@ def test_findings_of_main_models():
     ("I_A above", "faces, t"): "does not hold",
     ("I_A of a ", "faces, t"): "not tested: adv-train accuracy is 50.0 %",
   }
+
+
+def test_two_scores_of_one_model_are_compared_point_by_point():
+  """0.62 and 0.64 of 1,000 points: two errors are 0.04 if independent."""
+  rows = [("p", "pgd", {"main": 0}, 0.95, 0.62, 0.64)]
+  for paired, verdict in ((0.005, "holds"), (0.02, "within error")):
+    (found,) = membership_findings.findings(_results(*rows, paired=paired))
+    assert found.error == 2 * paired
+    assert found.verdict == verdict
+
+
+def test_paired_error_by_hand():
+  """Two of four members and one of two others change their answer."""
+  scores = [
+    membership_lib.Scores("s", np.array(members), np.array(others))
+    for members, others in (
+      ([1.0, 1, 1, 0], [0.0, 0]),
+      ([1.0, 0, 0, 0], [0.0, 1]),
+    )
+  ]
+  pair = [(found, membership_lib.fixed(found, 0.5)) for found in scores]
+  # d = (0, 1, 1, 0), variance 1/4; d = (0, -1), variance 1/4.
+  expected = math.sqrt(0.25 / 4 + 0.25 / 2) / 2
+  assert membership_measure.paired_error(*pair) == pytest.approx(expected)
+  assert membership_measure.paired_error(pair[0], pair[0]) == 0
 
 
 def test_findings_of_studies_compare_the_ends():
