@@ -1,0 +1,202 @@
+"""Membership inference on a run folder or on stored predictions; no flags."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import Any
+
+import numpy as np
+
+OUTPUT = "membership.json"
+
+
+def training_data(folder, dataset):
+  """The data set cut to the examples that the run was trained on.
+
+  Raises:
+    ValueError: the run was trained on more than there is.
+  """
+  from tf_privrob import data
+
+  flag_values = (folder.config or {}).get("flags", {})
+  if flag_values.get("public_share") is not None:
+    _, dataset = data.split_public(dataset, flag_values["public_share"])
+  trained = (folder.run or {}).get("dataset", {}).get("num_train")
+  if trained is None or trained == dataset.num_train:
+    return dataset
+  if trained > dataset.num_train:
+    raise ValueError(
+      f"Expected the {trained} training examples of the run, but"
+      f" {dataset.name} has {dataset.num_train}. Pass the --dataset and"
+      " --data_dir it was trained on."
+    )
+  return dataset.take(trained)
+
+
+def chosen_points(dataset, count: int | None):
+  """Members, non-members and how many test examples were members too.
+
+  As many of either kind, evenly spread; a test example that is in the training
+  set is not a non-member and is left out.
+  """
+  from tf_privrob import membership
+
+  apart = membership.distinct(dataset.x_train, dataset.x_test)
+  most = min(dataset.num_train, len(apart))
+  if not most:
+    raise ValueError("Expected test examples that are not training examples.")
+  count = most if count is None else min(count, most)
+  rows = _spread(dataset.num_train, count)
+  others = apart[_spread(len(apart), count)]
+  return (
+    (dataset.x_train[rows], dataset.y_train[rows]),
+    (dataset.x_test[others], dataset.y_test[others]),
+    dataset.num_test - len(apart),
+  )
+
+
+def _spread(total: int, count: int) -> np.ndarray:
+  return np.linspace(0, total - 1, count).round().astype(int)
+
+
+def default_num_fit(outputs) -> int | None:
+  """Half of the smallest class, at most 500; None if that is less than 2."""
+  smallest = min(
+    int((labels == label).sum())
+    for labels in (outputs.member_labels, outputs.nonmember_labels)
+    for label in np.unique(
+      np.concatenate([outputs.member_labels, outputs.nonmember_labels])
+    )
+  )
+  return min(smallest // 2, 500) if smallest >= 4 else None
+
+
+def strategies(outputs, num_fit: int | None, seed: int, shadow=None) -> list:
+  """Everything that these outputs allow, judged.
+
+  Args:
+    outputs: of the model.
+    num_fit: points of each class and part that strategies by class learn on;
+      None: these strategies are left out.
+    seed: of splits and networks.
+    shadow: outputs of another model, to learn thresholds on.
+  """
+  from tf_privrob import membership
+
+  found = []
+  for name in membership.available(outputs):
+    scores = membership.score(outputs, name)
+    source, kind = name.rsplit("_", 1)
+    if kind == "correct":
+      words = {"strategy": "gap", "label": f"gap of accuracies ({source})"}
+      found.append(membership.fixed(scores, 1.0, **words))
+      continue
+    if kind == "loss":
+      continue  # orders points as the margin does
+    found.append(membership.oracle(scores))
+    if min(len(scores.members), len(scores.nonmembers)) >= 2:
+      found.append(membership.held_out(scores, seed=seed))
+    if shadow is not None and name in membership.available(shadow):
+      theirs = membership.score(shadow, name)
+      found.append(membership.from_shadow(scores, theirs))
+    if num_fit and kind == "confidence":
+      found.append(membership.class_dependent(scores, num_fit, seed))
+  for features in ("benign", "adversarial", "targeted"):
+    if num_fit and getattr(outputs, features) is not None:
+      found.append(membership.model_inference(outputs, features, num_fit, seed))
+  return found
+
+
+def bound_of(folder) -> dict[str, Any] | None:
+  """What the run's proven guarantee allows; None if nothing is proven.
+
+  Members are a training set of fixed size, hence one example is replaced.
+  """
+  from tf_privrob import membership
+
+  privacy = folder.privacy or {}
+  proven = privacy.get("proven")
+  if not proven:
+    return None
+  return membership.advantage_bound(
+    proven["dp_epsilon"],
+    proven["dp_delta"],
+    privacy.get("neighbouring", "add_or_remove_one"),
+    fixed_size=True,
+  ).to_json()
+
+
+def infer(
+  folder,
+  model,
+  dataset,
+  *,
+  attack_eps: float | None,
+  num: int | None,
+  targeted: bool = False,
+  verified: bool = True,
+  num_fit: int | None = None,
+  seed: int = 0,
+  shadow=None,
+  command_line: str = "",
+) -> dict[str, Any]:
+  """Asks the model, judges all strategies and writes membership.json."""
+  from tf_privrob import membership
+
+  started = time.monotonic()
+  members, nonmembers, shared = chosen_points(dataset, num)
+  config = getattr(model, "config", None)
+  domain = getattr(config, "sound_domain", None)
+  request = membership.Request(
+    model,
+    members,
+    nonmembers,
+    domain=domain if verified and attack_eps else None,
+    attack_eps=attack_eps,
+    value_range=dataset.value_range,
+    targeted=targeted and attack_eps is not None,
+    seed=seed,
+  )
+  size = "benign" if attack_eps is None else f"eps_{attack_eps:g}"
+  key = f"{size}_{len(members[0])}"
+  outputs = membership.cached_outputs(folder, key, request)
+  num_fit = num_fit or default_num_fit(outputs)
+  found = strategies(outputs, num_fit, seed, shadow)
+  now = datetime.datetime.now(datetime.timezone.utc)
+  payload = {
+    "created": now.isoformat(timespec="seconds"),
+    "dataset": dataset.name,
+    "num_members": outputs.num_members,
+    "num_nonmembers": outputs.num_nonmembers,
+    "test_examples_in_training_set": shared,
+    "attack_eps": attack_eps,
+    "attack": outputs.about.get("attack"),
+    "domain": outputs.about.get("domain"),
+    "num_fit": num_fit,
+    "outputs": key,
+    "seed": seed,
+    "seconds": round(time.monotonic() - started, 2),
+    "command": command_line,
+    "bound": bound_of(folder),
+    "strategies": [inference.to_json() for inference in found],
+  }
+  folder.write_json(OUTPUT, payload)
+  return payload
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+  """Strategies in text, one a line; `rows` as in membership.json."""
+  width = max(len(row["label"]) for row in rows)
+  lines = [
+    f"{'strategy':{width}s}  accuracy  95 % interval       AUC   TPR at 1 % FPR"
+  ]
+  for row in rows:
+    low, high = row["interval"]
+    at_low = [r for r in row["tpr_at_fpr"] if r["fpr"] == 0.01]
+    tpr = f"{at_low[0]['tpr']:.4f}" if at_low else "too few points"
+    lines.append(
+      f"{row['label']:{width}s}  {row['balanced_accuracy']:.4f}   "
+      f" [{low:.4f}, {high:.4f}]  {row['auc']:.4f}  {tpr}"
+    )
+  return "\n".join(lines)

@@ -1,0 +1,127 @@
+"""The binary that infers membership, and what it does without flags."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from experiments import inferring
+from tf_privrob import data
+from tf_privrob import membership
+from tf_privrob import models
+from tf_privrob import run_folder
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _run(*words):
+  return subprocess.run(
+    [sys.executable, "-m", "experiments.infer", *words],
+    cwd=_ROOT,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+@pytest.fixture(scope="module")
+def dataset():
+  rng = np.random.default_rng(0)
+  x = rng.random((130, 5), dtype=np.float32)
+  y = np.arange(130) % 2
+  x[100] = x[7]  # one test example is a training example
+  return data.from_arrays(
+    "toy", x[:100], y[:100], x[100:], y[100:], 2, (0.0, 1.0)
+  )
+
+
+def test_points_are_as_many_of_either_kind_and_apart(dataset):
+  members, nonmembers, shared = inferring.chosen_points(dataset, None)
+  assert len(members[0]) == len(nonmembers[0]) == 29
+  assert shared == 1
+  membership.require_disjoint(members[0], nonmembers[0])
+  few, _, _ = inferring.chosen_points(dataset, 10)
+  rows = np.linspace(0, 99, 10).round().astype(int)
+  np.testing.assert_array_equal(few[0], dataset.x_train[rows])
+
+
+def test_the_training_set_is_that_of_the_run(dataset, tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  assert inferring.training_data(folder, dataset).num_train == 100
+  folder.write_json("run.json", {"dataset": {"num_train": 60}})
+  assert inferring.training_data(folder, dataset).num_train == 60
+  folder.write_json("run.json", {"dataset": {"num_train": 101}})
+  with pytest.raises(ValueError, match="the 101 training examples"):
+    inferring.training_data(folder, dataset)
+  folder.write_json("run.json", {"dataset": {"num_train": 50}})
+  folder.write_json("config.json", {"flags": {"public_share": 0.5}})
+  private = inferring.training_data(folder, dataset)
+  expected = data.split_public(dataset, 0.5)[1]
+  np.testing.assert_array_equal(private.x_train, expected.x_train)
+
+
+def test_a_run_is_written_down(dataset, tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  folder.write_json(
+    "privacy.json", {"proven": {"dp_epsilon": 1.0, "dp_delta": 1e-3}}
+  )
+  model = models.mlp((5,), 2, seed=1)
+  found = inferring.infer(
+    folder, model, dataset, attack_eps=0.1, num=20, targeted=True
+  )
+  written = json.loads((tmp_path / "membership.json").read_text())
+  assert written["num_members"] == written["num_nonmembers"] == 20
+  assert written["attack"].startswith("PGD(attack_eps=0.1")
+  assert (tmp_path / "membership" / f"{written['outputs']}.npz").is_file()
+  labels = [row["label"] for row in written["strategies"]]
+  for expected in ("I_B, oracle", "I_A, oracle", "model-infer (targeted)"):
+    assert any(label.startswith(expected) for label in labels)
+  bound = membership.advantage_bound(1.0, 1e-3, fixed_size=True)
+  assert written["bound"]["advantage"] == pytest.approx(bound.advantage)
+  table = inferring.table(found["strategies"])
+  assert len(table.splitlines()) == len(labels) + 1
+  assert "too few points" in table
+
+
+def test_nothing_proven_bounds_nothing(tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  assert inferring.bound_of(folder) is None
+  folder.write_json("privacy.json", {"proven": None, "claimed": {"x": 1}})
+  assert inferring.bound_of(folder) is None
+
+
+def test_stored_predictions_need_no_model(tmp_path):
+  p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5]], np.float32)
+  np.savez(
+    tmp_path / "p.npz",
+    member_predictions=p,
+    nonmember_predictions=p[::-1],
+    member_labels=np.array([0, 1, 0, 1]),
+    nonmember_labels=np.array([1, 0, 1, 0]),
+  )
+  done = _run(f"--predictions={tmp_path / 'p.npz'}")
+  assert done.returncode == 0, done.stderr
+  # Members 0.9, 0.8, 0.6, 0.5; non-members 0.5, 0.6, 0.8, 0.9 with labels
+  # 1, 0, 1, 0: 0.5, 0.6, 0.8, 0.9. Nothing to tell apart.
+  line = next(row for row in done.stdout.splitlines() if "I_B, orac" in row)
+  assert " 0.5000 " in line
+
+
+@pytest.mark.parametrize(
+  ("words", "message"),
+  [
+    ([], "Expected --run_dir"),
+    (["--run_dir=nowhere"], "python -m experiments.train"),
+    (["--predictions=none.npz"], "there is no file"),
+  ],
+)
+def test_bad_flags_end_in_one_sentence(words, message):
+  done = _run(*words)
+  assert done.returncode == 2
+  assert message in done.stderr
+  assert "Traceback" not in done.stderr
