@@ -78,6 +78,11 @@ def notes(experiment, results: Results) -> list[str]:
     " strategies are no tight audit: staying below proves nothing. Choosing the"
     " settings of private models, and what is shown here of their members, is"
     " not charged to the budget.",
+    "What is inferred is membership only as far as test examples are of the"
+    " same kind as training examples. Where they are not (uci_har: other"
+    " people than those of the training set, as in the paper), a score may tell"
+    " the kinds apart; then no budget bounds it, and even a model that was"
+    " trained on neither may show an advantage.",
     *(
       f"{len(names)} of {len(trainings)} models: {origin}."
       for origin, names in origins.items()

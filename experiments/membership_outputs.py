@@ -66,13 +66,15 @@ def outputs_of(task: Task, key: str, count: int | None, **asked: Any):
   """Outputs of a model, from its folder if they are there."""
   from tf_privrob import membership
 
-  members, nonmembers = points(task.dataset, count)
+  request = _request(task, count, **asked)
+  return membership.cached_outputs(task.folder, key, request)
+
+
+def _request(task: Task, count: int | None, **asked: Any):
+  from tf_privrob import membership
+
   asked = {"value_range": task.dataset.value_range, **asked}
-  return membership.cached_outputs(
-    task.folder,
-    key,
-    membership.Request(task.trained, members, nonmembers, **asked),
-  )
+  return membership.Request(task.trained, *points(task.dataset, count), **asked)
 
 
 def evaluation_attack(task: Task, radius: float | None = None):
@@ -132,6 +134,7 @@ def _smoothed_outputs(task: Task):
   from tf_privrob import membership
 
   size = data.default_physical_batch_size(task.dataset.input_shape)
+  request = _request(task, task.scale.num_points)
 
   @tf.function(reduce_retracing=True)
   def score(x):
@@ -139,10 +142,21 @@ def _smoothed_outputs(task: Task):
     draws = [tf.nn.softmax(task.trained.noisy_logits(x, (7, s))) for s in seeds]
     return tf.math.log(tf.add_n(draws) / _NOISE_DRAWS + 1e-30)
 
-  found, labels = [], []
-  for x, y in points(task.dataset, task.scale.num_points):
-    rows = range(0, len(x), size)
-    found.append(np.concatenate([score(x[r : r + size]) for r in rows]))
-    labels.append(y)
-  about = {"noise_draws": _NOISE_DRAWS}
-  return membership.Outputs(*labels, tuple(found), about=about)
+  def make():
+    parts = (request.members, request.nonmembers)
+    found = tuple(
+      np.concatenate([score(x[r : r + size]) for r in range(0, len(x), size)])
+      for x, _ in parts
+    )
+    return membership.Outputs(
+      *(labels for _, labels in parts),
+      found,
+      about={**request.about, "noise_draws": _NOISE_DRAWS},
+    )
+
+  return membership.cached_outputs(
+    task.folder,
+    "smoothed",
+    make,
+    fingerprint=f"{request.fingerprint}-{_NOISE_DRAWS}",
+  )
