@@ -107,6 +107,7 @@ def findings(results: Results) -> list[Finding]:
     _main,
     _trends,
     _temperatures,
+    _radii,
     _verified,
     _left_out,
     _noise_layer,
@@ -198,6 +199,20 @@ def _temperatures(results: Results) -> Iterator[Finding]:
       )
       claim = "leakage falls with the temperature"
       yield compare(claim, where, rows[0][name], rows[-1][name])
+
+
+def _radii(results: Results) -> Iterator[Finding]:
+  """Figures 5, 8 and 9: the radius of training against a much larger one."""
+  for result in _of_part(results, "radii"):
+    rows, radius = result["radii"], result["attack_eps"]
+    own = min(rows, key=lambda row: abs(row["radius"] - radius))
+    if rows[-1]["radius"] > own["radius"]:
+      claim = "inference at the radius of training above that far beyond it"
+      where = (
+        f"{result['dataset']}, {result['label']}: I_A at {own['radius']:.4g}"
+        f" above {rows[-1]['radius']:.4g}"
+      )
+      yield compare(claim, where, own, rows[-1])
 
 
 def _verified(results: Results) -> Iterator[Finding]:

@@ -214,8 +214,11 @@ def _capacities(results, trainings, study: str, name: str, column: str):
     _line(first, widths, [row[1] for row in rows], color, label)
     accuracies = [row[2]["accuracy"] for row in rows]
     second.plot(widths, accuracies, "o-", color=color, label=label)
+  ticks = sorted({row[0] for rows in lines.values() for row in rows})
   for axes in (first, second):
     axes.set_xscale("log")
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
     axes.set_xlabel("capacity, in units of the networks")
   first.axhline(0.5, **_GUESS)
   first.set_title(f"{name} (oracle threshold)")
@@ -285,6 +288,8 @@ def temperatures_figure(results: Results):
           label=f"{score} of the released predictions",
         )
     axes.set_xscale("log")
+    axes.set_xticks(temperatures, [f"{value:g}" for value in temperatures])
+    axes.set_xticks([], minor=True)
     axes.set_title(f"{name}, {group[0]['label']}")
     axes.set_xlabel("temperature")
   _fit(panels, values)
@@ -337,7 +342,7 @@ def private_figure(results: Results):
     )
     axes.set_title(name)
     axes.set_xlabel("proven dp_epsilon")
-  panels[0].set_ylim(-0.1, 1.02)
+  panels[0].set_ylim(-0.25, 1.02)
   panels[0].set_ylabel("advantage (held-out threshold)")
   grid_plots.legend(figure, columns=3)
   return figure

@@ -243,9 +243,7 @@ def _smoke() -> Models:
   recipes = {}
   for name, recipe in robust_training_scales.SCALES["smoke"].recipes.items():
     if recipe.dp_epsilon is None:
-      # Steps of dual training are the slowest.
-      factor = 0.2 if recipe.trainer == "dual" else 0.5
-      recipe = dataclasses.replace(recipe, factor=factor)
+      recipe = dataclasses.replace(recipe, factor=0.5)
     else:
       recipe = _changed(recipe, recipe.label, batch_size=64)
     recipes[name] = dataclasses.replace(recipe, num_train=300)

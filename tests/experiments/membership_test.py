@@ -498,6 +498,20 @@ def test_findings_of_studies_compare_the_ends():
   assert adapted.where == "faces: p above a, I_A"
 
 
+def test_a_radius_far_beyond_is_compared_with_that_of_training():
+  accuracies = {0.0: 0.6, 0.1: 0.7, 0.15: 0.8, 0.3: 0.5}
+  rows = [{"radius": r, **_inference(a)} for r, a in accuracies.items()]
+  result = {
+    "part": "radii",
+    "dataset": "faces",
+    "label": "PGD",
+    "attack_eps": 0.1,
+    "radii": rows,
+  }
+  (found,) = membership_findings.findings({"p/radii": result})
+  assert (found.larger, found.smaller, found.verdict) == (0.7, 0.5, "holds")
+
+
 def test_sensitivities_are_compared_by_their_means():
   results = {}
   for trainer, values in (("natural", [0.0, 0.1]), ("pgd", [0.5, 0.7])):
