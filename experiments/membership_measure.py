@@ -220,7 +220,8 @@ def _num_fit(outputs, wanted: int) -> int:
     np.bincount(labels, minlength=outputs.num_classes)
     for labels in (outputs.member_labels, outputs.nonmember_labels)
   ]
-  smallest = min(int(found[found > 0].min()) for found in counts)
+  present = sum(counts) > 0
+  smallest = min(int(found[present].min()) for found in counts)
   return max(1, min(wanted, smallest // 2))
 
 

@@ -42,8 +42,9 @@ class Task:
 
 
 def points(dataset, count: int | None):
-  """Members and non-members, evenly spread; None: all.
+  """Members and non-members, drawn with a fixed seed; None: all.
 
+  Not every k-th one: where classes take turns, that could leave out classes.
   Test examples that are training examples, too, are left out.
   """
   from tf_privrob import membership
@@ -54,11 +55,12 @@ def points(dataset, count: int | None):
   if count is None:
     return members, nonmembers
   most = min(count, len(members[0]), len(nonmembers[0]))
-  return _spread(members, most), _spread(nonmembers, most)
+  return _drawn(members, most), _drawn(nonmembers, most)
 
 
-def _spread(part, count: int):
-  rows = np.linspace(0, len(part[0]) - 1, count).round().astype(int)
+def _drawn(part, count: int):
+  order = np.random.default_rng(0).permutation(len(part[0]))
+  rows = np.sort(order[:count])
   return tuple(array[rows] for array in part)
 
 

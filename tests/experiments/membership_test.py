@@ -47,7 +47,7 @@ def _few(*names, **changes):
         recipe, changes={**recipe.changes, "epochs": 2.0}
       )
     models[name] = dataclasses.replace(model, recipe=recipe)
-  sizes = {"num_points": 60, "num_swept": 60, "num_fit": 3, "num_dual": 4}
+  sizes = {"num_points": 120, "num_swept": 120, "num_fit": 3, "num_dual": 4}
   return dataclasses.replace(_SMOKE, models=models, **{**sizes, **changes})
 
 
@@ -346,9 +346,21 @@ def test_points_are_members_and_others():
   assert len(members[0]) == 20
   np.testing.assert_array_equal(others[0], values[20:24])
   members, others = membership_outputs.points(dataset, 3)
-  np.testing.assert_array_equal(members[0], values[[0, 10, 19]])
-  assert len(others[0]) == 3
-  np.testing.assert_array_equal(members[1], [0, 0, 1])
+  assert len(members[0]) == len(others[0]) == 3
+  rows = [int(np.flatnonzero(values == x)[0]) for x in members[0]]
+  assert sorted(set(rows)) == rows
+  assert max(rows) < 20
+  np.testing.assert_array_equal(members[1], np.array(rows) % 2)
+  again, _ = membership_outputs.points(dataset, 3)
+  np.testing.assert_array_equal(again[0], members[0])
+
+
+def test_points_have_all_classes_where_these_take_turns():
+  """Every second one of classes 0, 1, 0, 1, ... would be of one class."""
+  values = np.linspace(0, 1, 300)[:, None]
+  dataset = _dataset(values[:200], values[200:])
+  for _, labels in membership_outputs.points(dataset, 50):
+    assert 10 < labels.sum() < 40
 
 
 def test_left_out_rows_are_one_of_each_class_and_never_kept():
@@ -382,6 +394,9 @@ def _inference(accuracy, count=1000, **more):
     "fpr": fpr,
     "num_members": count,
     "num_nonmembers": count,
+    "auc": accuracy,
+    "auc_interval": [accuracy - 0.01, accuracy + 0.01],
+    "tpr_at_fpr": [],
     **more,
   }
 
@@ -535,7 +550,7 @@ def test_results(done):
   results = done.results()
   assert set(results) == {cell.name for cell in done.cells}
   infer = results["digits-pgd/infer"]
-  assert infer["accuracies"]["train"]["count"] == 60
+  assert infer["accuracies"]["train"]["count"] == 120
   assert infer["accuracies"]["adv-test"]["accuracy"] <= 1
   inferred = membership_findings.inferred
   benign = inferred(infer, "I_B")
@@ -548,7 +563,7 @@ def test_results(done):
   assert margin["balanced_accuracy"] >= benign["balanced_accuracy"] - 1e-9
   assert inferred(infer, "I_V") is None
   verified = inferred(results["digits-ibp/infer"], "I_V")
-  assert verified["num_members"] == 60
+  assert verified["num_members"] == 120
   accuracies = results["digits-ibp/infer"]["accuracies"]
   for part in ("train", "test"):
     attacked = accuracies[f"adv-{part}"]["accuracy"]
@@ -573,11 +588,11 @@ def test_parts_agree_with_each_other(done):
   assert one["I_A"]["balanced_accuracy"] == pytest.approx(attacked)
   assert hot["temperature"] == 50.0
   losses = results["digits-pgd/losses"]["losses"]["benign"]
-  assert sum(losses["members"]["counts"]) == 60
+  assert sum(losses["members"]["counts"]) == 120
   parts = [losses[f"{k} non-members"]["count"] for k in ("secure", "insecure")]
-  assert sum(parts) == 60
+  assert sum(parts) == 120
   right = infer["accuracies"]["adv-test"]["accuracy"]
-  assert parts[0] == round(60 * right)
+  assert parts[0] == round(120 * right)
 
 
 def test_outputs_are_made_once(done, monkeypatch):
@@ -594,7 +609,7 @@ def test_resume_keeps_what_is_done(done, monkeypatch):
   again.open(resume=True)
   monkeypatch.setattr(again, "measure", pytest.fail)
   again.run(again.cells)
-  other = dataclasses.replace(_TINY, num_points=61)
+  other = dataclasses.replace(_TINY, num_points=121)
   with pytest.raises(ValueError, match="same settings"):
     _experiment(done.folder.path, other).open(resume=True)
 
@@ -623,7 +638,7 @@ def test_page_shows_no_claim_alone(done):
   for title in ("Findings", "Table 5", "Table 7", "Figure 2", "Private"):
     assert f"## {title}" in text
   assert "an upper estimate" in text
-  assert "up to 60 training and as many test examples" in text
+  assert "up to 120 training and as many test examples" in text
   page = done.folder.file("index.html").read_text()
   assert page.count("<figure") >= 6
   for name in ("figure-1", "figure-2", "figure-5-8-9", "private"):
