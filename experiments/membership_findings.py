@@ -2,8 +2,9 @@
 
 Each finding says that one figure is above another. It holds if the difference
 is more than twice its standard error, does not hold if it is as far below, and
-is within error otherwise. Two scores of one model are compared point by point;
-figures of different models count as independent.
+is within error otherwise. I_A and I_B, or I_V and I_A, of one model are
+compared point by point; other figures count as independent, which overstates
+the error where both are of one model.
 """
 
 from __future__ import annotations

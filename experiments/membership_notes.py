@@ -55,7 +55,8 @@ def notes(experiment, results: Results) -> list[str]:
     " log of the sum of the others, in float64, where the confidence of float32"
     " is exactly 1 for many.",
     "Findings: the difference against twice its standard error, point by point"
-    " for two scores of one model, else as if the figures were independent;"
+    " for I_A and I_B, or I_V and I_A, of one model, else as if the two figures"
+    " were independent;"
     " oracle thresholds, as published; one training each. 'If it fits':"
     f" accuracy of at least {100 * findings_lib.FITS:.0f} % on attacked (or"
     " verified) members; otherwise the paper expects nothing.",

@@ -262,12 +262,18 @@ def test_a_model_of_robust_training_is_read_and_not_changed(done, tmp_path):
   name = "digits-natural"
   model = dataclasses.replace(_TINY.models[name], own=False)
   scale = dataclasses.replace(_TINY, models={name: model}, robust="tiny")
-  before = {path: path.stat() for path in done.folder.path.rglob("*")}
+
+  def state():
+    return {
+      path: (path.stat().st_mtime_ns, path.stat().st_size)
+      for path in done.folder.path.rglob("*")
+    }
+
+  before = state()
   again = _experiment(tmp_path, scale, robust_dir=str(done.folder.path))
   again.open(resume=False)
   again.run(again.cells)
-  after = {path: path.stat() for path in done.folder.path.rglob("*")}
-  assert before == after
+  assert state() == before
   results = again.results()
   assert results[f"{name}/train"]["origin"].endswith(name)
   first = done.results()[f"{name}/infer"]["strategies"]
@@ -419,6 +425,20 @@ def test_verdict_by_two_standard_errors():
   assert untested.verdict == "not tested: it is short"
 
 
+_TRAINING = {
+  "network": "mlp",
+  "parameters": 1,
+  "num_train": 1,
+  "factor": 1.0,
+  "dp_epsilon": None,
+  "epochs": 1.0,
+  "steps": 1,
+  "trained_attack_eps": 0.1,
+  "changes": {},
+  "seconds": 1.0,
+}
+
+
 def _results(*models, paired=0.01):
   """Cells "train" and "infer" of models, as they are written."""
   results = {}
@@ -434,7 +454,7 @@ def _results(*models, paired=0.01):
       "proven": None,
       "audited": None,
     }
-    results[f"{name}/train"] = {**common, "part": "train"}
+    results[f"{name}/train"] = {**common, "part": "train", **_TRAINING}
     right = {"accuracy": fit, "count": 1000, "interval": (fit, fit)}
     results[f"{name}/infer"] = {
       **common,
