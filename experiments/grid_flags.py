@@ -9,6 +9,7 @@ from absl import flags
 
 from experiments import grid
 
+EVERY = "all"  # data sets, where an experiment has several
 DATASET = flags.DEFINE_string("dataset", "mnist_5k", "Name of a data set.")
 SCALE = flags.DEFINE_string(
   "scale", "smoke", "smoke, small or full; smoothing also has ablation."
@@ -41,6 +42,27 @@ def check(scales, datasets, cells_of) -> list[grid.Cell]:
   if not _OUT_DIR.value:
     raise ValueError("Expected --out_dir, the folder for results and figures.")
   return grid.select(cells_of(), _CELLS.value)
+
+
+def check_each(scales, cells_of) -> list[grid.Cell]:
+  """As `check`, where a scale has several data sets, or "all" of them.
+
+  Args:
+    scales: by name, each with `datasets`.
+    cells_of: gives the cells of a scale and of one of its data sets; of all of
+      them, for None.
+  """
+  from tf_privrob import validate
+
+  def cells():
+    scale, name = scales[SCALE.value], DATASET.value
+    if name == EVERY:
+      return cells_of(scale, None)
+    validate.one_of(scale.datasets, dataset=name)
+    return cells_of(scale, name)
+
+  known = {name for scale in scales.values() for name in scale.datasets}
+  return check(scales, sorted({EVERY, *known}), cells)
 
 
 def run(make, wanted: list[grid.Cell]) -> None:

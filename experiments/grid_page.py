@@ -17,11 +17,19 @@ _WIDE = "figure img { width: 100%; min-width: 760px; display: block; }"
 
 
 class Table(NamedTuple):
-  """A table; one without rows is left out."""
+  """A table; one without rows is left out.
+
+  Attributes:
+    title: above it.
+    head: names of the columns.
+    rows: as many texts each.
+    numeric_from: the first column that is aligned as numbers.
+  """
 
   title: str
   head: list[str]
   rows: list[list[str]]
+  numeric_from: int = 1
 
 
 class Picture(NamedTuple):
@@ -103,7 +111,9 @@ def html(
   ]
   found = [
     markup.section(
-      f"table-{number}", table.title, markup.table(table.head, table.rows)
+      f"table-{number}",
+      table.title,
+      markup.table(table.head, table.rows, numeric_from=table.numeric_from),
     )
     for number, table in enumerate(tables)
   ]

@@ -26,8 +26,6 @@ from experiments import robust_training_page
 from experiments import robust_training_scales
 from experiments import training
 
-_EVERY = "all"
-
 
 class Experiment(grid_models.ModelExperiment):
   """Trainers and what their models withstand; `dataset` is a `Datasets`."""
@@ -87,23 +85,12 @@ class Experiment(grid_models.ModelExperiment):
 def main() -> None:
   """Runs as the flags say and prints the table."""
   scales = robust_training_scales.SCALES
-  scale_name, name = grid_flags.SCALE.value, grid_flags.DATASET.value
-
-  def cells():
-    from tf_privrob import validate
-
-    scale = scales[scale_name]
-    if name == _EVERY:
-      return robust_training_cells.cells(scale)
-    validate.one_of(scale.datasets, dataset=name)
-    return robust_training_cells.cells(scale, name)
-
-  known = {name for scale in scales.values() for name in scale.datasets}
-  wanted = grid_flags.check(scales, sorted({_EVERY, *known}), cells)
+  wanted = grid_flags.check_each(scales, robust_training_cells.cells)
 
   def make(out_dir, command_line):
     from experiments import robust_training_measure
 
+    scale_name = grid_flags.SCALE.value
     scale = scales[scale_name]
     datasets = robust_training_measure.Datasets(
       scale.datasets, grid_flags.DATA_DIR.value
@@ -114,5 +101,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  flags.set_default(grid_flags.DATASET, _EVERY)
+  flags.set_default(grid_flags.DATASET, grid_flags.EVERY)
   command.run(main)

@@ -39,8 +39,15 @@ class Datasets:
     return dataset.take(recipe.num_train)
 
 
-def train_cell(recipe, dataset, folder) -> dict[str, Any]:
-  """Trains, or goes on with a training that was killed; the result."""
+def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
+  """Trains, or goes on with a training that was killed; the result.
+
+  Args:
+    recipe: what is trained.
+    dataset: cut to the recipe's training examples.
+    folder: of the model.
+    config: settings of the method; None: those of the recipe.
+  """
   from tf_privrob import methods
   from tf_privrob import run_folder
 
@@ -48,7 +55,8 @@ def train_cell(recipe, dataset, folder) -> dict[str, Any]:
   run = run_folder.RunFolder(folder.file(training.RUN))
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
-  config = robust_training_cells.settings(recipe, dataset.num_train)
+  if config is None:
+    config = robust_training_cells.settings(recipe, dataset.num_train)
   network = robust_training_cells.network(recipe, dataset, config.seed)
   model = methods.build(recipe.method, network, config)
   name = describe_network(recipe)
@@ -97,7 +105,7 @@ def clean_cell(recipe, dataset, model) -> dict[str, Any]:
   for part in PARTS:
     x, y = _arrays(dataset, part)
     logits = model.predict(x, _batch_size(dataset), verbose=0)
-    found[part] = _accuracy(logits.argmax(axis=1) == y)
+    found[part] = accuracy(logits.argmax(axis=1) == y)
   return {
     **_identity(recipe),
     **found,
@@ -127,7 +135,7 @@ def attack_cell(recipe, scale, dataset, model) -> dict[str, Any]:
     clean = model.predict(x, size, verbose=0).argmax(axis=1) == y
     moved = _attacked(attack, model, x, y, size)
     right = model.predict(moved, size, verbose=0).argmax(axis=1) == y
-    found[part] = {**_accuracy(right), "strict": float((right & clean).mean())}
+    found[part] = {**accuracy(right), "strict": float((right & clean).mean())}
   return {
     **_identity(recipe),
     **found,
@@ -183,7 +191,7 @@ def verify_cell(recipe, scale, dataset, model) -> dict[str, Any]:
     rows = chosen_rows(dataset, part, count)
     certificates = certifier.certify(model, x[rows], y[rows])
     kinds |= {row.kind for row in certificates}
-    found[part] = _accuracy(is_verified(certificates, recipe.attack_eps))
+    found[part] = accuracy(is_verified(certificates, recipe.attack_eps))
   return {
     **_identity(recipe),
     **found,
@@ -225,7 +233,8 @@ def _batch_size(dataset) -> int:
   return data.default_physical_batch_size(dataset.input_shape)
 
 
-def _accuracy(right: np.ndarray) -> dict[str, Any]:
+def accuracy(right: np.ndarray) -> dict[str, Any]:
+  """Share of right ones, their number and a 95 % interval."""
   from tf_privrob import binomial
 
   count = int(np.sum(right))

@@ -12,7 +12,7 @@ from experiments import robust_training_published as published_rows
 
 Results = Mapping[str, Mapping[str, Any]]
 Table = grid_page.Table
-_WHO = ["trainer", "claimed budget", "proven budget", "audited"]
+WHO = ["trainer", "claimed budget", "proven budget", "audited"]
 _NO_BOUND = "no bound"
 _NOT_RUN = "not run"
 # Part of the grid: what its series is called, and its colour.
@@ -26,7 +26,7 @@ _SERIES = {
 def tables(results: Results) -> list[Table]:
   """One for each data set, then the trainings."""
   made = [_accuracy_table(name, results) for name in _datasets(results)]
-  return [*made, _training_table(results)]
+  return [*made, training_table(results)]
 
 
 def _trained(results: Results) -> list[Mapping[str, Any]]:
@@ -37,7 +37,7 @@ def _datasets(results: Results) -> list[str]:
   return list(dict.fromkeys(result["dataset"] for result in _trained(results)))
 
 
-def _who(result) -> list[str]:
+def who(result) -> list[str]:
   """Label and the three figures of the budget: a claim never stands alone."""
   return [
     result["label"],
@@ -55,7 +55,7 @@ def _accuracy_table(dataset: str, results: Results) -> Table:
       published = _published(result)
       if published:
         rows.append(_published_row(result, published))
-  head = [*_WHO, "radius", *published_rows.COLUMNS]
+  head = [*WHO, "radius", *published_rows.COLUMNS]
   head += ["attacked examples", "verified examples"]
   return Table(f"{dataset}: accuracy in %, l_inf", head, rows)
 
@@ -76,7 +76,7 @@ def _measured_row(result, results: Results) -> list[str]:
   if result["trainer"] not in robust_training_cells.VERIFIED:
     absent = _NO_BOUND
   return [
-    *_who(result),
+    *who(result),
     f"{result['attack_eps']:.4g}",
     *_pair(found["clean"], _NOT_RUN),
     *_pair(found["attack"], _NOT_RUN),
@@ -90,10 +90,11 @@ def _pair(result, absent: str) -> list[str]:
   """Accuracy and interval on training and on test examples."""
   if not result:
     return [absent] * 2
-  return [_shown(result["train"]), _shown(result["test"])]
+  return [shown(result["train"]), shown(result["test"])]
 
 
-def _shown(found) -> str:
+def shown(found) -> str:
+  """An accuracy and its interval, in percent."""
   low, high = found["interval"]
   return f"{100 * found['accuracy']:.2f} ({100 * low:.1f} to {100 * high:.1f})"
 
@@ -113,10 +114,11 @@ def _published_row(result, published) -> list[str]:
   return [label, "-", "-", "-", "-", *values, "-", "-"]
 
 
-def _training_table(results: Results) -> Table:
+def training_table(results: Results) -> Table:
+  """How every model was trained."""
   rows = [
     [
-      *_who(result),
+      *who(result),
       result["dataset"],
       result["network"],
       f"{result['parameters']:,}",
@@ -130,7 +132,7 @@ def _training_table(results: Results) -> Table:
     ]
     for result in _trained(results)
   ]
-  head = [*_WHO, "data set", "network", "weights", "training examples"]
+  head = [*WHO, "data set", "network", "weights", "training examples"]
   head += ["factor of the preset's length", "epochs", "steps"]
   head += ["trained at radius", "changes to the preset", "minutes"]
   return Table("Trainings", head, rows)
