@@ -28,7 +28,7 @@ class Case:
     canary: what the record does, in words.
     scope: what was run, and what the figures are for.
     make: gives the runs.
-    share: of the scale's runs; some show all with fewer.
+    share: of the scale's runs; some show all with fewer, one needs more.
     gaussian: whether what was run is a fixed sum with Gaussian noise, so that
       `privacy.gaussian_lower_bound` applies.
   """
@@ -233,6 +233,7 @@ CASES = {
     "a record with a coordinate of its own",
     "one full-batch step of each class",
     lambda: halfspaces("paper_literal"),
+    share=2.0,
     gaussian=True,
   ),
   "halfspaces-sound": Case(
