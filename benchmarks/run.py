@@ -20,6 +20,7 @@ _BENCHMARKS = (
   "halfspaces",
   "bounds",
   "robust",
+  "membership",
 )
 
 
