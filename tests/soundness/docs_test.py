@@ -79,7 +79,11 @@ def section(title):
 
 @pytest.mark.parametrize(
   ("title", "count"),
-  [("TransDenoiser", 11), ("Robust and private halfspaces", 7)],
+  [
+    ("TransDenoiser", 11),
+    ("Robust and private halfspaces", 7),
+    ("Privacy risks of robust models", 6),
+  ],
 )
 def test_all_claims_have_a_verdict_and_a_test(title, count):
   text = section(title)
