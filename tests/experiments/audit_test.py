@@ -10,7 +10,7 @@ from experiments import audit_one_run
 from experiments import audit_record
 from experiments import audit_source
 from experiments import auditing
-from experiments import train
+from experiments import training
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import privacy
@@ -146,8 +146,10 @@ def make_run(folder, method="dp_sgd", network="mlp", **changes):
     **changes,
   }
   config = dataclasses.replace(config, **settings)
-  train.train(method, config, data.load("digits"), network, folder)
-  return run_folder.RunFolder(folder)
+  dataset, made = data.load("digits"), run_folder.RunFolder(folder)
+  model = training.build(method, config, dataset, network)
+  training.fit(method, model, dataset, network, made, False, {})
+  return made
 
 
 @pytest.fixture(scope="module")
