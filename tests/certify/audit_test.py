@@ -344,6 +344,7 @@ def test_verdicts_have_draws_that_no_certificate_had(monkeypatch):
   assert sum(len(part) for part in drawn) == len(second)  # none twice
 
 
+@pytest.mark.slow
 def test_a_search_does_not_depend_on_how_far_it_was_before(tmp_path):
   """Stopped between two rows and gone on with: the same result."""
   certifier = _smoothing()

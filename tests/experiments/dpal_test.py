@@ -517,6 +517,7 @@ def test_radii_are_claimed_and_proven(trained):
     assert proven["largest_linf_radius"] == pytest.approx(most / 8, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_attacks_on_deterministic_and_randomised_models(trained, monkeypatch):
   monkeypatch.setattr(dpal_cells, "ATTACKS", {"fgsm": "", "pgd": ""})
   cells = {cell.name: cell for cell in trained.cells}

@@ -130,6 +130,7 @@ def test_convolutions_of_windows_without_a_matrix(monkeypatch):
   loops.assert_same(found, loops.expected(model, naive, slices, ones))
 
 
+@pytest.mark.slow
 def test_the_columns_are_those_of_the_jacobian():
   """Not their products alone: pixel by pixel, in order."""
   model = _MODELS["channels"]()
