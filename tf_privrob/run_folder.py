@@ -54,6 +54,31 @@ def to_jsonable(value: Any) -> Any:
   )
 
 
+def read_arrays(path: PathLike, advice: str = "") -> dict[str, np.ndarray]:
+  """The arrays of an npz file, read without pickle.
+
+  Args:
+    path: of the file.
+    advice: what to do if it cannot be read, for the error.
+
+  Raises:
+    ValueError: there is no such file, or it holds anything else.
+  """
+  path = pathlib.Path(path)
+  if not path.is_file():
+    raise ValueError(
+      f"Expected an npz file, but there is no file {os.fspath(path)!r}."
+    )
+  try:
+    with np.load(path, allow_pickle=False) as archive:
+      return {name: archive[name] for name in archive.files}
+  except Exception as error:  # zipfile, zlib, numpy: each has its own
+    raise ValueError(
+      f"Expected {os.fspath(path)!r} to be an npz file of plain arrays, but it"
+      f" cannot be read ({error}).{advice}"
+    ) from error
+
+
 class RunFolder:
   """Paths of a run, and tolerant reading and atomic writing of its files.
 
@@ -124,14 +149,7 @@ class RunFolder:
     path = self.file("examples.npz")
     if not path.exists():
       return None
-    try:
-      with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-    except Exception as error:  # zipfile, zlib, numpy: each has its own
-      raise ValueError(
-        f"Expected {path} to hold plain arrays, but it cannot be read"
-        f" ({error}). Run the evaluation again."
-      ) from error
+    return read_arrays(path, " Run the evaluation again.")
 
   def read_json(self, name: str) -> dict[str, Any] | None:
     """Reads the JSON object in `name`, or None if there is no such file.

@@ -179,7 +179,7 @@ class Outputs:
     Raises:
       ValueError: there is no such file, or it does not hold outputs.
     """
-    arrays = read_arrays(path)
+    arrays = run_folder.read_arrays(path)
     missing = [
       name
       for name in ("member_labels", "nonmember_labels", "benign_members")
@@ -210,23 +210,6 @@ class Outputs:
       f"Outputs({self.num_members} members, {self.num_nonmembers} non-members,"
       f" {self.num_classes} classes: {', '.join(kinds)})"
     )
-
-
-def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
-  """The arrays of an npz file, without pickle."""
-  path = pathlib.Path(path)
-  if not path.is_file():
-    raise ValueError(
-      f"Expected an npz file, but there is no file {os.fspath(path)!r}."
-    )
-  try:
-    with np.load(path, allow_pickle=False) as archive:
-      return {name: archive[name] for name in archive.files}
-  except Exception as error:  # zipfile, zlib, numpy: each has its own
-    raise ValueError(
-      f"Expected {os.fspath(path)!r} to be an npz file of plain arrays, but it"
-      f" cannot be read ({error})."
-    ) from error
 
 
 def _two(pair, kind: str):
