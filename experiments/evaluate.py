@@ -45,6 +45,12 @@ _STDDEV = flags.DEFINE_float(
   "Noise of the smoothed classifier. Default: the method's own certificate, or"
   f" {evaluation.DEFAULT_STDDEV} if it has none.",
 )
+_CLAIMED = flags.DEFINE_bool(
+  "claimed",
+  False,
+  "Take the sizes that the method's authors claim and nobody proved: what"
+  " experiments.audit_certificates then attacks.",
+)
 _SELECTION = flags.DEFINE_integer(
   "num_selection", 100, "Draws to pick a class."
 )
@@ -108,6 +114,7 @@ def main() -> None:
   certifier = evaluation.choose_certifier(
     model,
     _STDDEV.value,
+    _CLAIMED.value,
     num_selection=_SELECTION.value,
     num_estimation=_ESTIMATION.value,
     confidence=_CONFIDENCE.value,

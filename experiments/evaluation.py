@@ -66,36 +66,52 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
     seed=seed,
   )
   reach = max(*(row.radius for row in rows), 0.05)
+  proven = all(row.kind == "proven" for row in rows)
   if isinstance(certifier, certify.RandomizedSmoothing):
     reach = max(certifier.largest_radius, 0.05)
   radii = [radius for radius in _RADII if radius <= reach + 0.05]
+  if proven:
+    curve = certify.certified_accuracy(rows, radii)
+  else:
+    curve = certify.claimed_accuracy(rows, radii)
   return {
+    "kind": "proven" if proven else "claimed",
     "smoothing_stddev": getattr(certifier, "smoothing_stddev", None),
     "norm": rows[0].norm,
     "method": rows[0].method,
     "num_selection": getattr(certifier, "num_selection", None),
-    "num_estimation": getattr(certifier, "num_estimation", None),
+    "num_estimation": getattr(
+      certifier, "num_estimation", getattr(certifier, "num_draws", None)
+    ),
     "confidence": rows[0].confidence,
     "count": len(rows),
     "abstained": sum(row.abstained for row in rows),
-    "curve": certify.certified_accuracy(rows, radii),
-    "mean_radius": certify.mean_certified_radius(rows),
+    "curve": curve,
+    "mean_radius": certify.mean_certified_radius(rows) if proven else None,
     "seconds": round(sum(row.seconds for row in rows), 2),
   }
 
 
-def choose_certifier(model, stddev: float | None, **settings):
+def choose_certifier(
+  model, stddev: float | None, claimed: bool = False, **settings
+):
   """Smoothing with the noise asked for; without, the method's own certificate.
 
   Args:
     model: Keras classifier, or a method, whose `certifier()` counts if what it
       gives is proven.
     stddev: of the noise at the input, or None.
+    claimed: take the sizes that the method's authors claim and nobody proved.
     **settings: num_selection, num_estimation, confidence.
+
+  Raises:
+    ValueError: if `claimed` sizes are asked of a method that claims none.
   """
   from tf_privrob import certify
 
   own = getattr(model, "certifier", None)
+  if claimed:
+    return _claimed_certifier(own() if own is not None else None, stddev)
   own = own() if stddev is None and own is not None else None
   if isinstance(own, (certify.LinearMargin, certify.VerifiedBound)):
     return own  # nothing is drawn
@@ -104,6 +120,25 @@ def choose_certifier(model, stddev: float | None, **settings):
     return dataclasses.replace(own, **settings)
   stddev = DEFAULT_STDDEV if stddev is None else stddev
   return certify.RandomizedSmoothing(stddev, **settings)
+
+
+def _claimed_certifier(own, stddev: float | None):
+  """As the method sets it: draws and confidence are part of the claim."""
+  from tf_privrob import certify
+
+  if stddev is not None:
+    raise ValueError(
+      "Expected claimed sizes or smoothing_stddev, received both: claims are"
+      " about the method's own noise."
+    )
+  claims = (certify.VerifiedInference, certify.SecureSGDInference)
+  if not isinstance(own, claims):
+    raise ValueError(
+      "Expected a method that claims sizes without a proof (dpal, secure_sgd),"
+      f" received one whose own certificate is {type(own).__name__}. Leave"
+      " --claimed out."
+    )
+  return own
 
 
 def evaluate(

@@ -76,3 +76,41 @@ def test_a_verified_trainer_has_radii_without_draws(tmp_path):
   )
   assert (found["norm"], found["confidence"]) == ("linf", 1)
   assert found["method"] == "verified_interval"
+
+
+def test_claimed_sizes_are_asked_for_and_stay_claims(tmp_path):
+  digits = data.load("digits")
+  config = methods.SecureSGDConfig(
+    dp_epsilon=4.0,
+    batch_size=16,
+    epochs=1,
+    redistribution_steps=1,
+    num_draws=50,
+  )
+  model = methods.SecureSGD(_network(), config)
+  model.compile()
+  model.fit(digits.x_train[:64], digits.y_train[:64], verbose=0)
+  certifier = evaluation.choose_certifier(model, None, True, **_SETTINGS)
+  assert certifier == model.certifier()
+  found = evaluation.certify_rows(
+    model, digits, certifier, 5, 0, tmp_path / "c.csv", False
+  )
+  assert (found["kind"], found["mean_radius"]) == ("claimed", None)
+  assert found["num_estimation"] == 50
+  rows = certify.read(tmp_path / "c.csv").rows
+  assert {row.kind for row in rows} == {"claimed"}
+
+
+@pytest.mark.parametrize("kind", ["plain", "dp_sgd", "dp_smooth"])
+def test_claimed_sizes_of_a_method_without_are_refused(kind):
+  model = _network()
+  if kind != "plain":
+    model = {"dp_sgd": methods.DPSGD, "dp_smooth": methods.DPSmooth}[kind](model)
+  with pytest.raises(ValueError, match="Leave --claimed out"):
+    evaluation.choose_certifier(model, None, True, **_SETTINGS)
+
+
+def test_claimed_sizes_and_noise_at_the_input_exclude_each_other():
+  model = methods.SecureSGD(_network(), methods.SecureSGDConfig())
+  with pytest.raises(ValueError, match="received both"):
+    evaluation.choose_certifier(model, 0.5, True, **_SETTINGS)
