@@ -41,14 +41,18 @@ class Case:
   gaussian: bool = False
 
 
+def _eight():
+  """Seven small records and a large one, the canary."""
+  x = np.random.default_rng(0).uniform(0, 0.3, (8, 6)).astype(np.float32)
+  x[-1] = 1.0
+  return x, np.arange(8) % 3
+
+
 def dp_sgd(dp_epsilon: float, steps: int = 2) -> audit_steps.Runs:
   """DP-SGD on full batches, a canary whose gradient is clipped."""
   from tf_privrob import methods
   from tf_privrob import models
 
-  rng = np.random.default_rng(0)
-  x = rng.uniform(0, 0.3, (8, 6)).astype(np.float32)
-  x[-1] = 1.0
   config = methods.DPSGDConfig(
     dp_epsilon=dp_epsilon,
     dp_delta=DP_DELTA,
@@ -59,23 +63,22 @@ def dp_sgd(dp_epsilon: float, steps: int = 2) -> audit_steps.Runs:
     physical_batch_size=8,
   )
   method = methods.DPSGD(models.mlp((6,), 3, hidden=()), config)
-  worlds = audit_steps.Worlds(x, np.arange(8) % 3)
-  return audit_steps.Runs(method, worlds, steps)
+  return audit_steps.Runs(method, audit_steps.Worlds(*_eight()), steps)
 
 
-def dpal() -> audit_steps.Runs:
-  """DPAL as published: fewer last hidden units than classes, one step.
+def _narrow_network():
+  """A classifier with fewer last hidden units than classes.
 
-  The update of the last bias is 1/2 - mean y + mean z / 4 with z = W^T h + b: a
-  direction v with W v = 0 carries no noise at all.
+  Under the Taylor cross-entropy the update of the last bias is 1/2 - mean y +
+  mean z / 4 with z = W^T h + b: a direction v with W v = 0 carries no noise of
+  inputs or hidden units at all, and label noise reaches the kernel only.
   """
   import tensorflow as tf
 
   from tf_privrob import layers
-  from tf_privrob import methods
 
   init = tf.keras.initializers.GlorotUniform
-  network = tf.keras.Sequential(
+  return tf.keras.Sequential(
     [
       tf.keras.layers.Input((2,)),
       tf.keras.layers.Dense(3, "relu", kernel_initializer=init(0)),
@@ -84,6 +87,23 @@ def dpal() -> audit_steps.Runs:
       tf.keras.layers.Dense(3, kernel_initializer=init(2)),
     ]
   )
+
+
+def _relabelled(method) -> audit_steps.Runs:
+  """One step on 600 records in [-1, 1]; the canary has another label."""
+  rng = np.random.default_rng(0)
+  x = rng.uniform(-1, 1, (600, 2)).astype(np.float32)
+  y = rng.integers(0, 3, 600)
+  worlds = audit_steps.Worlds(x, y, (x[-1], (y[-1] + 1) % 3))
+  return audit_steps.Runs(
+    method, worlds, value_range=(-1.0, 1.0), references=160
+  )
+
+
+def dpal() -> audit_steps.Runs:
+  """DPAL as published, where its noise does not reach the last bias."""
+  from tf_privrob import methods
+
   config = methods.DPALConfig(
     dp_epsilon_features=0.1,
     dp_epsilon_labels=0.1,
@@ -92,16 +112,44 @@ def dpal() -> audit_steps.Runs:
     optimizer="sgd",
     learning_rate=1.0,
   )
-  rng = np.random.default_rng(0)
-  x = rng.uniform(-1, 1, (600, 2)).astype(np.float32)
-  y = rng.integers(0, 3, 600)
-  worlds = audit_steps.Worlds(x, y, (x[-1], (y[-1] + 1) % 3))
-  return audit_steps.Runs(
-    methods.DPAL(network, config),
-    worlds,
-    value_range=(-1.0, 1.0),
-    references=160,
+  return _relabelled(methods.DPAL(_narrow_network(), config))
+
+
+def adlm() -> audit_steps.Runs:
+  """AdLM as published, on the same records; its relevance map is given."""
+  from tf_privrob import methods
+
+  config = methods.AdLMConfig(
+    dp_epsilon_relevance=0.1,
+    dp_epsilon_features=0.1,
+    dp_epsilon_labels=0.1,
+    batch_size=300,
+    learning_rate=1.0,
   )
+  network = _narrow_network()
+  return _relabelled(
+    methods.AdLM(network, config, relevance_map=np.ones(2, np.float32))
+  )
+
+
+def sound_heir(kind: str, **more: Any) -> audit_steps.Runs:
+  """SoundDPAL or SoundAdLM at 1; what they release before is not attacked."""
+  from tf_privrob import methods
+  from tf_privrob import models
+
+  method_class = getattr(methods, kind)
+  config = method_class.config_class(
+    dp_epsilon=1.0,
+    dp_delta=DP_DELTA,
+    sampler="full_batch",
+    epochs=2,
+    l2_clip_norm=0.1,
+    learning_rate=1.0,
+    physical_batch_size=8,
+    **more,
+  )
+  method = method_class(models.mlp((6,), 3, hidden=(4,)), config)
+  return audit_steps.Runs(method, audit_steps.Worlds(*_eight()), 2)
 
 
 def halfspaces(composition: str) -> audit_steps.Runs:
@@ -242,5 +290,25 @@ CASES = {
     "one full-batch step of each class",
     lambda: halfspaces("independent_batches"),
     gaussian=True,
+  ),
+  # Later ones stand below: a case's place settles its seeds.
+  "adlm-paper": Case(
+    "AdLM as published",
+    "a record with another label",
+    "one step, relevance map given",
+    adlm,
+    share=0.2,
+  ),
+  "dpal-sound": Case(
+    "SoundDPAL",
+    "a record whose gradient is clipped",
+    f"{_STEPS}, moments released before",
+    lambda: sound_heir("SoundDPAL", attack_steps=1),
+  ),
+  "adlm-sound": Case(
+    "SoundAdLM",
+    "a record whose gradient is clipped",
+    f"{_STEPS}, relevance map released before",
+    lambda: sound_heir("SoundAdLM"),
   ),
 }

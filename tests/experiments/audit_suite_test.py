@@ -53,6 +53,9 @@ def test_page_never_shows_a_claim_alone(tmp_path):
     ("halfspaces-sound", "below proven"),
     ("secure_sgd-sound", "below proven"),
     ("transdenoiser-sound", "below proven"),
+    ("adlm-paper", "refutes claimed"),
+    ("dpal-sound", "below proven"),
+    ("adlm-sound", "below proven"),
   ],
 )
 def test_verdicts(tmp_path, name, verdict):

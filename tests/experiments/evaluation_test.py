@@ -105,7 +105,9 @@ def test_claimed_sizes_are_asked_for_and_stay_claims(tmp_path):
 def test_claimed_sizes_of_a_method_without_are_refused(kind):
   model = _network()
   if kind != "plain":
-    model = {"dp_sgd": methods.DPSGD, "dp_smooth": methods.DPSmooth}[kind](model)
+    model = {"dp_sgd": methods.DPSGD, "dp_smooth": methods.DPSmooth}[kind](
+      model
+    )
   with pytest.raises(ValueError, match="Leave --claimed out"):
     evaluation.choose_certifier(model, None, True, **_SETTINGS)
 
