@@ -56,6 +56,14 @@ def chosen_points(dataset, count: int | None):
   )
 
 
+def not_chosen(dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
+  """The training examples that are not among `count` members."""
+  rest = np.setdiff1d(
+    np.arange(dataset.num_train), _spread(dataset.num_train, count)
+  )
+  return dataset.x_train[rest], dataset.y_train[rest]
+
+
 def _spread(total: int, count: int) -> np.ndarray:
   return np.linspace(0, total - 1, count).round().astype(int)
 

@@ -1,0 +1,123 @@
+"""Reference models of a run, and the binary that trains them."""
+
+import numpy as np
+import pytest
+
+from experiments import inferring
+from experiments import references
+from experiments import training
+from tests.experiments import binaries_test
+from tf_privrob import data
+from tf_privrob import methods
+from tf_privrob import run_folder
+
+
+def test_every_point_is_in_half_of_the_models():
+  found = references.coins(6, 11, 3)
+  np.testing.assert_array_equal(found.sum(axis=0), np.full(11, 3))
+  np.testing.assert_array_equal(found[0], ~found[1])
+  assert sorted(found.sum(axis=1)) == [5, 5, 5, 6, 6, 6]
+  assert not np.array_equal(found[0], found[2])
+  np.testing.assert_array_equal(found, references.coins(6, 11, 3))
+
+
+@pytest.mark.parametrize("number", [2, 5, 0])
+def test_models_that_cannot_estimate_are_refused(number):
+  with pytest.raises(ValueError, match="an even num_references >= 4"):
+    references.coins(number, 10, 0)
+
+
+def _noisy_digits(num: int):
+  """Few digits with random labels: a network can only learn them by heart."""
+  digits = data.load("digits")
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, 10, 2 * num)
+  return data.from_arrays(
+    "digits",
+    digits.x_train[:num],
+    labels[:num],
+    digits.x_test[:num],
+    labels[num:],
+    10,
+    digits.value_range,
+  )
+
+
+@pytest.fixture(name="run")
+def _run(tmp_path):
+  """A natural training that fits its training set, and its inference."""
+  dataset = _noisy_digits(100)
+  folder = run_folder.RunFolder(tmp_path)
+  config = methods.NaturalConfig(
+    batch_size=20, epochs=40, learning_rate=5e-3, optimizer="adam", seed=0
+  )
+  model = training.build("natural", config, dataset, "mlp")
+  training.fit("natural", model, dataset, "mlp", folder, False, {})
+  inferring.infer(folder, model, dataset, attack_eps=None, num=None)
+  return folder, dataset
+
+
+class _Source:
+  """As `audit_source.Source`, of the same run; counts trainings."""
+
+  def __init__(self, dataset):
+    self.dataset, self.built = dataset, 0
+
+  def build(self, seed):
+    self.built += 1
+    config = methods.NaturalConfig(
+      batch_size=20, epochs=40, learning_rate=5e-3, optimizer="adam", seed=seed
+    )
+    return training.build("natural", config, self.dataset, "mlp")
+
+
+def test_points_learnt_by_heart_are_found_and_written(run):
+  folder, dataset = run
+  before = folder.read_json("membership.json")["strategies"]
+  source = _Source(dataset)
+  rows = references.lira(folder, source, dataset, 4, seed=1)
+  assert source.built == 4
+  online, offline = rows
+  assert online["label"].startswith("LiRA online, 4 reference models")
+  assert online["balanced_accuracy"] > 0.85
+  assert offline["balanced_accuracy"] > 0.75
+  written = folder.read_json("membership.json")
+  assert written["strategies"] == before + rows
+  assert written["lira"]["references"] == 4
+  # Again: nothing is trained, and no row is there twice.
+  assert references.lira(folder, source, dataset, 4, seed=1) == rows
+  assert source.built == 4
+  assert len(folder.read_json("membership.json")["strategies"]) == (
+    len(before) + 2
+  )
+
+
+def test_a_reference_has_as_many_examples_as_the_run():
+  dataset = _noisy_digits(100)
+  rest_x, rest_y = inferring.not_chosen(dataset, 30)
+  members, _, _ = inferring.chosen_points(dataset, 30)
+  assert len(rest_x) == len(rest_y) == 70
+  joined = np.concatenate([rest_x, members[0]])
+  np.testing.assert_array_equal(
+    np.sort(joined.reshape(100, -1), axis=0),
+    np.sort(dataset.x_train.reshape(100, -1), axis=0),
+  )
+
+
+@pytest.mark.parametrize(
+  ("words", "message"),
+  [
+    ([], "Expected --run_dir"),
+    (["--run_dir=nowhere", "--num_references=3"], "an even num_references"),
+  ],
+)
+def test_the_binary_refuses(words, message):
+  done = binaries_test._run("experiments.lira", *words)
+  assert done.returncode != 0
+  assert message in done.stderr
+
+
+def test_a_run_without_inference_is_refused(tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  with pytest.raises(ValueError, match="which says who is judged"):
+    references.lira(folder, None, None, 4)
