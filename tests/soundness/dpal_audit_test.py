@@ -5,30 +5,16 @@ The adversary knows the initial weights, the order of the data, the attack
 sizes, and all records but one; the three Laplace draws are fresh in every run.
 """
 
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.soundness import dpal_runs
-from tf_privrob import binomial
 from tf_privrob import losses
 from tf_privrob import mechanisms
+from tf_privrob import privacy
 
-CLAIMED, CONFIDENCE = 0.2, 0.95
-
-
-def demonstrated(caught, false_alarms, runs):
-  """Lower bound on dp_epsilon from true and false positives.
-
-  dp_epsilon >= ln(TPR / FPR) for pure DP; each rate is bounded with half of
-  the failure probability (Clopper-Pearson).
-  """
-  failure_prob = (1 - CONFIDENCE) / 2
-  least = binomial.lower(caught, runs, failure_prob)
-  most = binomial.upper(false_alarms, runs, failure_prob)
-  return math.log(least / most) if least else -math.inf
+CLAIMED = 0.2
 
 
 def records(count, inputs, classes, seed=0):
@@ -52,13 +38,17 @@ def test_audit_of_a_sound_mechanism_stays_below_its_budget():
   mechanism = mechanisms.LaplaceMechanism(1.0, CLAIMED)
   without = mechanism.sample([runs], seed=1).numpy()
   with_it = 1.0 + mechanism.sample([runs], seed=2).numpy()
-  found = demonstrated((with_it > 1).sum(), (without > 1).sum(), runs)
+  found = privacy.dp_epsilon_lower_bound(
+    (with_it > 1).sum(), (without > 1).sum(), runs
+  )
   assert found <= CLAIMED
   # A fifth of the noise is caught, and not overrated.
   weak = mechanisms.LaplaceMechanism(1.0, 5 * CLAIMED)
   without = weak.sample([runs], seed=1).numpy()
   with_it = 1.0 + weak.sample([runs], seed=2).numpy()
-  found = demonstrated((with_it > 1).sum(), (without > 1).sum(), runs)
+  found = privacy.dp_epsilon_lower_bound(
+    (with_it > 1).sum(), (without > 1).sum(), runs
+  )
   assert CLAIMED < found <= 5 * CLAIMED
 
 
@@ -100,7 +90,9 @@ def test_weights_tell_a_label_exactly_behind_a_narrow_layer():
       found += side * (bias @ v + v.sum() / 2 - threshold) > 0
     return found
 
-  found = demonstrated(alarms(neighbour, 0), alarms(y, runs), runs)
+  found = privacy.dp_epsilon_lower_bound(
+    alarms(neighbour, 0), alarms(y, runs), runs
+  )
   assert found == pytest.approx(3.98, abs=0.01)  # what 200 perfect runs show
   assert found > 19 * CLAIMED
 
@@ -147,7 +139,9 @@ def test_weights_tell_a_label_behind_a_wide_layer():
   direction, threshold = discriminant(weights(y, 0), weights(neighbour, runs))
   caught = (weights(neighbour, 2 * runs) @ direction > threshold).sum()
   false_alarms = (weights(y, 3 * runs) @ direction > threshold).sum()
-  assert demonstrated(caught, false_alarms, runs) > 5 * CLAIMED
+  assert (
+    privacy.dp_epsilon_lower_bound(caught, false_alarms, runs) > 5 * CLAIMED
+  )
 
 
 # Who sees the model file, which holds the draws: predictions need them.
@@ -181,7 +175,9 @@ def test_model_file_tells_which_data_set_it_was_after_any_number_of_steps():
       found += gaps[1] < gaps[0]
     return found
 
-  found = demonstrated(alarms(worlds[1], 0), alarms(worlds[0], runs), runs)
+  found = privacy.dp_epsilon_lower_bound(
+    alarms(worlds[1], 0), alarms(worlds[0], runs), runs
+  )
   assert found > 10 * CLAIMED
 
 
