@@ -157,9 +157,17 @@ def evaluate(
 ) -> dict:
   """Attacks, certifies and writes metrics.json after each result."""
   from tf_privrob import binomial
+  from tf_privrob import certify
   from tf_privrob import validate
+  from tf_privrob.certify import certifier as certifier_lib
 
   validate.positive_int(num_attacked=num_attacked)
+  if num_certified and isinstance(certifier, certify.RandomizedSmoothing):
+    certifier_lib.check_no_coupling(  # before the attacks, which take long
+      certifier_lib.as_logits_fn(model),
+      dataset.x_test[:8],
+      "They leave no certificate for a single input: pass --num_certified=0.",
+    )
   before = (folder.metrics if resume else None) or {}
   predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)
   correct = int((predictions == dataset.y_test).sum())

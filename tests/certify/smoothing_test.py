@@ -9,6 +9,7 @@ import tensorflow as tf
 from scipy import stats
 
 from tf_privrob import binomial
+from tf_privrob import layers
 from tf_privrob.certify import smoothing
 from tf_privrob.certify import votes
 
@@ -200,8 +201,9 @@ def test_graph_is_traced_once_whatever_is_asked():
     return linear(x)
 
   certifier(radii=(0.1, 0.4)).certify(counted, np.repeat(X, 20, axis=0))
-  # The classes are counted, determinism is checked, then the graph.
-  assert traces == [(1, 6), (2, 6), (2, 6), (200, 6)]
+  # Classes are counted, determinism and company are checked, then the graph.
+  checks = [(1, 6), (2, 6), (2, 6), (1, 6), (9, 6)]
+  assert traces == [*checks, (200, 6)]
 
 
 @pytest.mark.parametrize("draws", [1_000, 100_000])
@@ -295,6 +297,19 @@ def test_a_model_with_randomness_of_its_own_is_refused(kind):
 
   with pytest.raises(ValueError, match="deterministic once the noise is fixed"):
     certifier().certify(random, X)
+
+
+@pytest.mark.parametrize("count", [1, len(X)])
+@pytest.mark.parametrize("ask", ["certify", "predict"])
+def test_batch_statistics_at_inference_leave_no_certificate(count, ask):
+  """The votes of one input would not be independent draws."""
+  standardise = layers.BatchStandardization()
+
+  def coupled(x):
+    return linear(standardise(x))
+
+  with pytest.raises(ValueError, match="depend on their own input alone"):
+    getattr(certifier(), ask)(coupled, X[:count])
 
 
 @pytest.mark.parametrize(

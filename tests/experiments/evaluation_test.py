@@ -1,12 +1,15 @@
 """Which certificate a model is evaluated by."""
 
 import pytest
+import tensorflow as tf
 
 from experiments import evaluation
 from tf_privrob import certify
 from tf_privrob import data
+from tf_privrob import layers
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import run_folder
 
 _SETTINGS = {"num_selection": 25, "num_estimation": 200, "confidence": 0.99}
 
@@ -116,3 +119,27 @@ def test_claimed_sizes_and_noise_at_the_input_exclude_each_other():
   model = methods.SecureSGD(_network(), methods.SecureSGDConfig())
   with pytest.raises(ValueError, match="received both"):
     evaluation.choose_certifier(model, 0.5, True, **_SETTINGS)
+
+
+def test_batch_statistics_are_refused_before_the_attacks(tmp_path):
+  digits = data.load("digits")
+  model = tf.keras.Sequential(
+    [
+      tf.keras.layers.Input((8, 8, 1)),
+      layers.BatchStandardization(),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(10),
+    ]
+  )
+  folder = run_folder.RunFolder(tmp_path)
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
+  rest = {"num_attacked": 5, "steps": 1}
+  with pytest.raises(ValueError, match="pass --num_certified=0"):
+    evaluation.evaluate(
+      folder, model, digits, [], certifier, num_certified=5, **rest
+    )
+  assert not folder.has("metrics.json")
+  found = evaluation.evaluate(
+    folder, model, digits, [], certifier, num_certified=0, **rest
+  )
+  assert found["smoothed"] is None

@@ -18,6 +18,7 @@ from tf_privrob import validate
 from tf_privrob.certify import certificate
 
 LogitsFn = Callable[[tf.Tensor], tf.Tensor]
+_COMPANY = 8  # inputs of a batch that must not change the first one's logits
 
 
 class Certifier(abc.ABC):
@@ -118,6 +119,25 @@ def check_indices(indices: Any, count: int) -> list[int]:
       f" {values[:5]}{'...' if len(values) > 5 else ''}."
     )
   return values
+
+
+def check_no_coupling(logits_fn: LogitsFn, x: np.ndarray, remedy: str) -> None:
+  """Requires that an input's logits do not depend on the rest of its batch.
+
+  With batch statistics at inference the draws of one input are not independent
+  votes of one classifier, and no radius is about a single input.
+  """
+  company = np.concatenate([x[:_COMPANY], x[:1] + 1])
+  alone, among = (
+    np.asarray(logits_fn(tf.constant(batch)))[:1] for batch in (x[:1], company)
+  )
+  if not np.allclose(alone, among, rtol=1e-3, atol=1e-4, equal_nan=True):
+    raise ValueError(
+      "Expected logits that depend on their own input alone, received others"
+      f" (by {np.abs(alone - among).max():.3g}) when further inputs were in the"
+      " batch: batch statistics at inference, or noise of the model's own."
+      f" {remedy}"
+    )
 
 
 def check_deterministic(logits_fn: LogitsFn, x: np.ndarray) -> None:

@@ -204,6 +204,9 @@ class RandomizedSmoothing(certifier.Certifier):
     logits_fn = certifier.as_logits_fn(logits_fn)
     num_classes = certifier.num_classes_of(logits_fn, x, self.num_classes)
     certifier.check_deterministic(logits_fn, x)
+    certifier.check_no_coupling(
+      logits_fn, x, "They leave no certificate for a single input."
+    )
     group = min(
       max(1, _GROUP_DRAWS // self.num_estimation), _MOST_IN_GROUP, len(x)
     )
