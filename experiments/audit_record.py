@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 OWN_SETTINGS = "this run's settings"
 _FOLDER = "audit"
+_FIRST, _SECONDS = 16, 5.0  # runs of a first block, seconds of the others
 
 
 def verdict(
@@ -112,13 +114,21 @@ class Store:
     return len(self._known)
 
   def collecting(self, collect, each: int = 250, progress=None):
-    """A `collect` that asks only for what is missing, and writes it."""
+    """A `collect` that asks only for what is missing, and writes it.
+
+    It asks for as many runs at once as take some seconds, `each` at most.
+    """
+    size = min(_FIRST, each)
 
     def stored(run, part, present, seeds):
+      nonlocal size
       missing = [s for s in seeds if (part, present, int(s)) not in self._known]
-      for first in range(0, len(missing), each):
-        block = missing[first : first + each]
+      while missing:
+        block, missing = missing[:size], missing[size:]
+        started = time.monotonic()
         rows = np.asarray(collect(run, part, present, block), float).tolist()
+        spent = max(time.monotonic() - started, 1e-3)
+        size = max(1, min(each, 4 * size, int(len(block) * _SECONDS / spent)))
         self._write(
           {"part": part, "present": present, "seed": int(s), "values": row}
           for s, row in zip(block, rows)

@@ -76,6 +76,25 @@ def test_a_killed_audit_goes_on(tmp_path):
   assert audit_record.Store(folder, {**settings, "runs": 9}, 7).seed == 7
 
 
+def test_slow_runs_are_asked_for_in_small_blocks(tmp_path, monkeypatch):
+  """Progress and the file follow every few seconds, whatever a run takes."""
+  now, calls = [0.0], []
+  monkeypatch.setattr(audit_record.time, "monotonic", lambda: now[0])
+
+  def slow(run, part, present, seeds):
+    calls.append(len(seeds))
+    now[0] += (2.0 if len(calls) < 3 else 0.01) * len(seeds)
+    return np.zeros([len(seeds), 1])
+
+  store = audit_record.Store(
+    run_folder.RunFolder(tmp_path), {"kind": "step"}, seed=1
+  )
+  store.collecting(slow)(None, "judged", True, range(600))
+  assert calls[:6] == [16, 2, 2, 8, 32, 128]
+  assert max(calls) == 250
+  assert sum(calls) == 600
+
+
 def statement(**changes):
   stated = privacy.Budget(3.0, 1e-4)
   return privacy.PrivacyStatement(claimed=stated, proven=stated, **changes)
