@@ -55,6 +55,25 @@ def test_the_whole_page_is_sound(tmp_path, everything):
 
 
 @pytest.mark.parametrize(
+  ("change", "kind"),
+  [
+    ({}, "one_run"),
+    ({"sampler": "shuffle"}, "step"),
+    ({"proven": None}, "step"),
+  ],
+)
+@pytest.mark.usefixtures("no_plots")
+def test_the_audit_that_is_proposed_can_be_run(
+  tmp_path, everything, change, kind
+):
+  del everything["audit.json"]
+  everything["privacy.json"] = {**everything["privacy.json"], **change}
+  written = _write(tmp_path, everything)
+  part = conftest.part(written.html.read_text(encoding="utf-8"), "audits")
+  assert f"--kind={kind}" in part
+
+
+@pytest.mark.parametrize(
   ("name", "anchor", "command"),
   [
     ("membership.json", "membership", r"experiments\.infer --run_dir=\S+"),

@@ -23,12 +23,18 @@ from tf_privrob.report.markup import value
 
 _NONPRIVATE = "nonprivate/"
 _COMMAND_WIDTH = 88
+_ALONE = ("poisson", "full_batch")
 
 
 def command(results: results_lib.Results, binary: str) -> str:
   """The command line that runs `binary` on this folder."""
   folder = shlex.quote(results.run_dir)
-  more = " --kind=one_run" if binary == "audit" else ""
+  more = ""
+  if binary == "audit":
+    # One run serves where records come and go alone, and something is proven.
+    privacy = results.privacy
+    alone = privacy and privacy.proven and privacy.sampler in _ALONE
+    more = f" --kind={'one_run' if alone else 'step'}"
   return f"python -m experiments.{binary} --run_dir={folder}{more}"
 
 
