@@ -170,8 +170,7 @@ def _small_fashion_mnist() -> dict[str, Recipe]:
   few = {"num_train": 10_000, "factor": 0.05}
   family = _fashion_mnist(**few, network_settings={"scale": 8})
   changes = {
-    # On ramps of 150 and 250 steps bounds kill all units; here 900 and 2,500.
-    "diffai": {"factor": 0.3},
+    # On a ramp of 250 steps intervals kill all units; here it has 2,500.
     "ibp": {"factor": 0.5},
     "dual": {"num_verified": 20},
   }
