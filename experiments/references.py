@@ -82,7 +82,7 @@ def lira(
   points = [np.concatenate(pair) for pair in zip(members, nonmembers)]
   found = []
   for number, included in enumerate(is_in):
-    place = f"{FOLDER}/{seed}/{number}_of_{num_references}"
+    place = f"{FOLDER}/{count}_points_seed_{seed}/{number}_of_{num_references}"
     rows = [
       np.concatenate([part, point[included]])
       for part, point in zip(others, points)

@@ -90,6 +90,11 @@ def test_points_learnt_by_heart_are_found_and_written(run):
   assert len(folder.read_json("membership.json")["strategies"]) == (
     len(before) + 2
   )
+  # Fewer points: those models were trained on others and do not serve.
+  model = training.build("natural", source.build(0).config, dataset, "mlp")
+  inferring.infer(folder, model, dataset, attack_eps=None, num=60)
+  references.lira(folder, source, dataset, 4, seed=1)
+  assert source.built == 9
 
 
 def test_a_reference_has_as_many_examples_as_the_run():
