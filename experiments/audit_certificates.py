@@ -16,6 +16,7 @@ from absl import flags
 
 from experiments import certificate_audit
 from experiments import command
+from experiments import training
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to audit.")
 _DATA_DIR = flags.DEFINE_string(
@@ -37,7 +38,6 @@ _RESUME = flags.DEFINE_bool("resume", False, "Go on with a stopped audit.")
 def main() -> None:
   """Audits as the flags say."""
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
-  from tf_privrob import data
   from tf_privrob import models
   from tf_privrob import run_folder
 
@@ -51,17 +51,14 @@ def main() -> None:
       f" --run_dir={_RUN_DIR.value}"
     )
   described = folder.config or {}
-  name = described.get("dataset")
-  if not name:
+  if not described.get("dataset"):
     raise ValueError(
       f"Expected the name of the data set in {folder.file('config.json')}."
     )
-  value_range = described.get("flags", {}).get("value_range")
-  value_range = value_range and data.parse_range(value_range)
   result = certificate_audit.audit_run(
     folder,
     models.as_logits(models.load_model(folder.file("model.keras"))),
-    data.load(name, _DATA_DIR.value, value_range),
+    training.load_data(described, _DATA_DIR.value),
     num=_NUM.value,
     steps=_STEPS.value,
     draws=_DRAWS.value,

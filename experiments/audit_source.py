@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments import audit_steps
+from experiments import inferring
 from experiments import training
 
 _EXAMPLES = 32  # other records in an audited step
@@ -24,7 +25,7 @@ class Source:
     config: its settings, without the seed.
     record: what the training released.
     statement: as the run's privacy.json has it.
-    dataset: its data.
+    dataset: the examples it was trained on, and its test part.
     network: name or file.
     classifier: file of a classifier behind a denoiser, or None.
     public: what that was trained on, or None.
@@ -83,21 +84,16 @@ def load(folder, data_dir: str | None = None) -> Source:
       " it cannot be run again."
     )
   flags = described.get("flags") or {}
-  value_range = flags.get("value_range")
-  dataset = data.load(
-    described["dataset"],
-    data_dir,
-    value_range and data.parse_range(value_range),
-  )
+  whole = training.load_data(described, data_dir)
   public = None
   if flags.get("public_share") is not None:
-    public, dataset = data.split_public(dataset, flags["public_share"])
+    public, _ = data.split_public(whole, flags["public_share"])
   return Source(
     method=described["method"].split(" (")[0],
     config=model.config,
     record=model.run_record,
     statement=privacy.PrivacyStatement.from_dict(folder.privacy),
-    dataset=dataset,
+    dataset=inferring.training_data(folder, whole),
     network=described["network"],
     classifier=flags.get("classifier"),
     public=public,

@@ -16,6 +16,7 @@ from absl import flags
 
 from experiments import command
 from experiments import evaluation
+from experiments import training
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to evaluate.")
 _MODEL = flags.DEFINE_string(
@@ -84,7 +85,6 @@ def parse_attacks() -> list[tuple[str, str, float]]:
 def main() -> None:
   """Evaluates as the flags say."""
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
-  from tf_privrob import data
   from tf_privrob import models
   from tf_privrob import run_folder
 
@@ -102,9 +102,7 @@ def main() -> None:
   name = _DATASET.value or described.get("dataset")
   if not name:
     raise ValueError("Expected --dataset for a model without a run folder.")
-  value_range = described.get("flags", {}).get("value_range")
-  value_range = value_range and data.parse_range(value_range)
-  dataset = data.load(name, _DATA_DIR.value, value_range)
+  dataset = training.load_data(described, _DATA_DIR.value, name)
   model = models.as_logits(models.load_model(path))
   if _MODEL.value and not described:
     folder.write_json(

@@ -18,6 +18,7 @@ from absl import flags
 
 from experiments import command
 from experiments import inferring
+from experiments import training
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to attack.")
 _PREDICTIONS = flags.DEFINE_string(
@@ -95,19 +96,14 @@ def _infer_run(shadow) -> None:
     )
   # Only now what takes long to import.
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
-  from tf_privrob import data
   from tf_privrob import models
 
   described = folder.config or {}
   name = _DATASET.value or described.get("dataset")
   if not name:
     raise ValueError("Expected --dataset for a model without a config.json.")
-  value_range = described.get("flags", {}).get("value_range")
   dataset = inferring.training_data(
-    folder,
-    data.load(
-      name, _DATA_DIR.value, value_range and data.parse_range(value_range)
-    ),
+    folder, training.load_data(described, _DATA_DIR.value, name)
   )
   model = models.load_model(folder.file("model.keras"))
   attack_eps = _ATTACK_EPS.value

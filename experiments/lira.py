@@ -40,23 +40,12 @@ def main() -> None:
   # Only now what takes long to import.
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
   from experiments import audit_source
-  from tf_privrob import data
 
   folder = run_folder.RunFolder(_RUN_DIR.value)
   source = audit_source.load(folder, _DATA_DIR.value)
-  value_range = folder.config.get("flags", {}).get("value_range")
-  dataset = inferring.training_data(
-    folder,
-    data.load(
-      folder.config["dataset"],
-      _DATA_DIR.value,
-      value_range and data.parse_range(value_range),
-    ),
-  )
   rows = references.lira(
     folder,
     source,
-    dataset,
     _REFERENCES.value,
     seed=_SEED.value,
     command_line=f"python -m experiments.lira {shlex.join(sys.argv[1:])}",

@@ -39,7 +39,6 @@ def coins(num_references: int, num_points: int, seed: int) -> np.ndarray:
 def lira(
   folder,
   source,
-  dataset,
   num_references: int,
   *,
   seed: int = 0,
@@ -56,7 +55,6 @@ def lira(
   Args:
     folder: the run's; with membership.json.
     source: what it was made of (`audit_source.load`).
-    dataset: cut to the examples it was trained on.
     num_references: even, at least 4.
     seed: of coins and trainings.
     command_line: for membership.json.
@@ -73,7 +71,7 @@ def lira(
       f"Expected {folder.file(inferring.OUTPUT)}, which says who is judged. Run"
       f" first: python -m experiments.infer --run_dir={folder.path}"
     )
-  count = payload["num_members"]
+  dataset, count = source.dataset, payload["num_members"]
   is_in = coins(num_references, 2 * count, seed)
   members, nonmembers, _ = inferring.chosen_points(dataset, count)
   path = folder.file(f"membership/{payload['outputs']}.npz")

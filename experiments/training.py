@@ -57,6 +57,24 @@ def describe_run(model, dataset, started: float) -> dict:
   }
 
 
+def load_data(described, data_dir: str | None, name: str | None = None):
+  """The data set of a run, in the range that it was trained on.
+
+  Args:
+    described: config.json of the run.
+    data_dir: folder with <name>.npz, or None.
+    name: another data set than the run's.
+  """
+  from tf_privrob import data
+
+  value_range = (described.get("flags") or {}).get("value_range")
+  return data.load(
+    name or described["dataset"],
+    data_dir,
+    value_range and data.parse_range(value_range),
+  )
+
+
 def load_network(name: str, dataset, seed: int | None):
   """A network by name, or a user's Keras classifier from a file."""
   from tf_privrob import models

@@ -75,7 +75,7 @@ def test_points_learnt_by_heart_are_found_and_written(run):
   folder, dataset = run
   before = folder.read_json("membership.json")["strategies"]
   source = _Source(dataset)
-  rows = references.lira(folder, source, dataset, 4, seed=1)
+  rows = references.lira(folder, source, 4, seed=1)
   assert source.built == 4
   online, offline = rows
   assert online["label"].startswith("LiRA online, 4 reference models")
@@ -85,7 +85,7 @@ def test_points_learnt_by_heart_are_found_and_written(run):
   assert written["strategies"] == before + rows
   assert written["lira"]["references"] == 4
   # Again: nothing is trained, and no row is there twice.
-  assert references.lira(folder, source, dataset, 4, seed=1) == rows
+  assert references.lira(folder, source, 4, seed=1) == rows
   assert source.built == 4
   assert len(folder.read_json("membership.json")["strategies"]) == (
     len(before) + 2
@@ -93,7 +93,7 @@ def test_points_learnt_by_heart_are_found_and_written(run):
   # Fewer points: those models were trained on others and do not serve.
   model = training.build("natural", source.build(0).config, dataset, "mlp")
   inferring.infer(folder, model, dataset, attack_eps=None, num=60)
-  references.lira(folder, source, dataset, 4, seed=1)
+  references.lira(folder, source, 4, seed=1)
   assert source.built == 9
 
 
@@ -125,4 +125,4 @@ def test_the_binary_refuses(words, message):
 def test_a_run_without_inference_is_refused(tmp_path):
   folder = run_folder.RunFolder(tmp_path)
   with pytest.raises(ValueError, match="which says who is judged"):
-    references.lira(folder, None, None, 4)
+    references.lira(folder, None, 4)
