@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments import audit_source
 from experiments import inferring
 from experiments import references
 from experiments import training
@@ -95,6 +96,13 @@ def test_points_learnt_by_heart_are_found_and_written(run):
   inferring.infer(folder, model, dataset, attack_eps=None, num=60)
   references.lira(folder, source, 4, seed=1)
   assert source.built == 9
+
+
+def test_a_source_has_the_examples_that_the_run_had(run):
+  folder, dataset = run
+  found = audit_source.load(folder).dataset
+  np.testing.assert_array_equal(found.x_train, dataset.x_train)
+  assert data.load("digits").num_train > found.num_train
 
 
 def test_a_reference_has_as_many_examples_as_the_run():
