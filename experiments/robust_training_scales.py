@@ -215,8 +215,9 @@ def _small_yale_b() -> dict[str, Recipe]:
   change("pgd", attack_steps=4)
   change("trades", attack_steps=4, step_size=0.0196)
   change("wrm", factor=0.05)
-  # As its preset has it: on shorter ramps it collapses to a constant.
+  # As the presets have it: on shorter ramps they collapse to a constant.
   change("ibp", 1.0, learning_rate=1e-4)
+  change("diffai", 1.0, learning_rate=1e-4)
   # A step of the full network with all 50 projections takes 40 s on two cores.
   change("dual", factor=0.02, network_settings={"scale": 2}, projections=10)
   return family

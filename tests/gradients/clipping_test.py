@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob import gradients
+from tf_privrob import layers
 from tf_privrob.gradients import factors
 
 _layers = tf.keras.layers
@@ -102,6 +103,10 @@ _LAYERS = {
   "group_norm": lambda: [_layers.Conv2D(4, 3), _layers.GroupNormalization(2)],
   "group_norm_shift_only": lambda: [
     _layers.GroupNormalization(groups=-1, scale=False)
+  ],
+  "weight_normalized": lambda: [
+    layers.NormalizedConv2D(3, 2, activation="relu"),
+    layers.NormalizedDense(4),
   ],
   "transposed": lambda: [_layers.Conv2DTranspose(3, 2, activation="relu")],
   "transposed_stride": lambda: [

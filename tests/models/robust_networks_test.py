@@ -82,9 +82,11 @@ def test_form_for_diffai_is_uniform_and_has_smaller_boxes():
   network = models.by_name("yale_cnn_diffai", (16, 16, 1), 5)
   for layer in network.layers:
     if layer.weights:
-      kernel = layer.kernel.numpy()
-      limit = 1 / np.sqrt(np.prod(kernel.shape[:-1]))
+      kernel, bias = layer.kernel.numpy(), layer.bias.numpy()
+      limit = (1 + 1e-6) / np.sqrt(np.prod(kernel.shape[:-1]))
       assert 0.9 * limit < np.abs(kernel).max() <= limit
+      assert 0.5 * limit < np.abs(bias).max() <= limit
+      assert len(layer.trainable_variables) == 3  # direction, length, bias
   x, y = _images((16, 16, 1)), np.array([0, 1, 2])
   plain = models.by_name("yale_cnn", (16, 16, 1), 5)
   widths = [

@@ -72,7 +72,7 @@ class Dense(Affine):
   def __init__(self, layer: tf.keras.layers.Dense, input_shape: Shape):
     super().__init__(input_shape, (*input_shape[:-1], layer.units))
     self._layer = layer
-    self.terms = input_shape[-1] + 2
+    self.terms = input_shape[-1] + 2 + _kernel_roundings(layer)
 
   def linear(self, value):
     """H W."""
@@ -104,7 +104,11 @@ class Conv2D(Affine):
       "strides": list(layer.strides),
       "padding": layer.padding.upper(),
     }
-    self.terms = math.prod(layer.kernel_size) * input_shape[-1] + 2
+    self.terms = (
+      math.prod(layer.kernel_size) * input_shape[-1]
+      + 2
+      + _kernel_roundings(layer)
+    )
 
   def linear(self, value):
     """The convolution."""
@@ -298,6 +302,11 @@ class BatchNormalization(Affine):
     if self._layer.beta is not None:
       total += tf.abs(_read(self._layer.beta, size.dtype))
     return total
+
+
+def _kernel_roundings(layer) -> int:
+  """By how many the network's kernel may differ from the one read here."""
+  return getattr(layer, "kernel_roundings", 0)
 
 
 def _read(variable: tf.Variable, dtype: tf.DType) -> tf.Tensor:

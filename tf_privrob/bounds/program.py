@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_privrob.bounds import activations
 from tf_privrob.bounds import affine
+from tf_privrob.layers import weight_normalization
 
 _keras = tf.keras.layers
 # Nothing happens in these at inference.
@@ -26,6 +27,8 @@ _MAPS = {
   _keras.Conv2D: affine.Conv2D,
   _keras.Dense: affine.Dense,
   _keras.Flatten: None,
+  weight_normalization.NormalizedConv2D: affine.Conv2D,
+  weight_normalization.NormalizedDense: affine.Dense,
   _keras.GlobalAveragePooling2D: affine.GlobalAveragePooling2D,
   _keras.Rescaling: affine.Rescaling,
   _keras.Reshape: None,

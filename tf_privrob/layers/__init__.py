@@ -8,6 +8,8 @@ from tf_privrob.layers.noise import LaplaceNoise
 from tf_privrob.layers.random_features import RandomFourierFeatures
 from tf_privrob.layers.scattering import Scattering
 from tf_privrob.layers.temperature import Temperature
+from tf_privrob.layers.weight_normalization import NormalizedConv2D
+from tf_privrob.layers.weight_normalization import NormalizedDense
 
 __all__ = [
   "BatchStandardization",
@@ -15,6 +17,8 @@ __all__ = [
   "FunctionalMechanismAutoencoder",
   "GaussianNoise",
   "LaplaceNoise",
+  "NormalizedConv2D",
+  "NormalizedDense",
   "RandomFourierFeatures",
   "Scattering",
   "Temperature",

@@ -8,11 +8,13 @@ others are multiples of.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf_privrob import validate
+from tf_privrob.layers import weight_normalization
 from tf_privrob.models import building
 
 _layers = tf.keras.layers
@@ -28,13 +30,14 @@ class _Style(NamedTuple):
   halving: int = 3  # kernel size of convolutions of stride 2
   initial: str = "fan_out"  # see `_initial`
   zero_last: bool = False
+  normalized: bool = False  # weights; and biases start as the weights do
 
 
 _STYLES = {
   "plain": _Style(),  # natural, PGD and WRM training
   "trades": _Style(use_bias=True, zero_last=True),
   "ibp": _Style(use_bias=True, initial="orthogonal"),
-  "diffai": _Style(use_bias=True, initial="uniform"),  # no weight normalisation
+  "diffai": _Style(use_bias=True, initial="uniform", normalized=True),
   "dual": _Style(use_bias=True, halving=4),
 }
 STYLES = tuple(_STYLES)
@@ -84,6 +87,10 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
   validate.one_of(STYLES, style=style)
   validate.positive_int(scale=blocks[0][0], num_classes=num_classes)
   form, s = _STYLES[style], building.seeds(seed)
+  conv_layer, dense_layer = _layers.Conv2D, _layers.Dense
+  if form.normalized:
+    conv_layer = weight_normalization.NormalizedConv2D
+    dense_layer = weight_normalization.NormalizedDense
 
   def conv(filters, stride):
     size = form.halving if stride == 2 else 3
@@ -91,7 +98,7 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
       initial = fan_out_normal(size, filters, next(s))
     else:
       initial = _initial(form.initial, next(s))
-    return _layers.Conv2D(
+    return conv_layer(
       filters,
       size,
       stride,
@@ -105,12 +112,12 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
     initial = _initial(form.initial, next(s))
     if form.zero_last and activation is None:
       initial = "zeros"
-    return _layers.Dense(units, activation, kernel_initializer=initial)
+    return dense_layer(units, activation, kernel_initializer=initial)
 
   high, wide = input_shape[:2]
   missing = [max(high, wide) - size for size in (high, wide)]
   padding = tuple((m // 2, m - m // 2) for m in missing)
-  return tf.keras.Sequential(
+  network = tf.keras.Sequential(
     [
       _layers.Input(tuple(input_shape)),
       *([_layers.ZeroPadding2D(padding)] if square and any(missing) else []),
@@ -121,6 +128,25 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
     ],
     name=name,
   )
+  if form.normalized:
+    _draw_biases(network, next(s))
+  return network
+
+
+def _draw_biases(network: tf.keras.Model, seed: int) -> None:
+  """Biases uniform within 1 / sqrt(fan_in), as the kernels are.
+
+  Without them ten layers of such kernels give all images nearly the same
+  logits, and training does not leave its start.
+  """
+  for place, layer in enumerate(network.layers):
+    if layer.weights:
+      limit = math.prod(layer.kernel.shape[:-1]) ** -0.5
+      layer.bias.assign(
+        tf.random.stateless_uniform(
+          layer.bias.shape, (seed, place), -limit, limit
+        )
+      )
 
 
 def small_dual_resnet(
