@@ -172,6 +172,7 @@ def _small_fashion_mnist() -> dict[str, Recipe]:
   changes = {
     # On a ramp of 250 steps intervals kill all units; here it has 2,500.
     "ibp": {"factor": 0.5},
+    "diffai": {"factor": 0.5},
     # At the preset's rate 1,017 steps end below chance.
     "dual": {"num_verified": 20, "changes": {"learning_rate": 1e-3}},
   }
