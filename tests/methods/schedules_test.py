@@ -94,6 +94,31 @@ def test_radius_of_diffai_is_the_clipped_counter():
   np.testing.assert_allclose(shares, [1, 1, 1 / 1.2, 1 / 1.2], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+  ("name", "examples", "evaluated"),
+  [("yale_b", 1900, 50), ("fashion_mnist", 60000, 100)],
+)
+def test_released_diffai_counts_batches_of_evaluation(
+  name, examples, evaluated
+):
+  config = methods.DiffAIConfig.presets()[f"{name}_diffai_released"]
+  method = cases.prepare(methods.DiffAI(cases.network(), config), examples)
+  batches, count, expected = examples // config.batch_size, 0, []
+  for _ in range(50):  # epochs, by the code's own counter
+    count += evaluated
+    for _ in range(batches):
+      count += 1
+      clipped = min(max(batches, count - 20 * batches), 30 * batches)
+      expected.append(config.attack_eps * clipped / (30 * batches))
+  steps = np.arange(19, 50, 0.25) * batches
+  steps = steps.astype(int)
+  most = config.attack_eps * evaluated / (30 * batches)
+  found = _radii(method, steps)
+  np.testing.assert_allclose(found, np.array(expected)[steps], atol=1.1 * most)
+  assert found[0] < 0.4 * config.attack_eps
+  assert found[-1] == pytest.approx(config.attack_eps)
+
+
 def test_radius_of_the_dual_begins_above_zero():
   config = methods.DualConfig.presets()["fashion_mnist_dual"]
   method = cases.prepare(methods.DualTraining(cases.network(), config), 60000)
