@@ -36,7 +36,7 @@ _TINY = robust_training_cells.Scale(
 # Small stand-ins for inputs whose networks are heavy.
 _SHAPES = {
   "yale_b": ((24, 16, 1), 38),
-  "fashion_mnist": ((8, 8, 1), 10),
+  "fashion_mnist": ((16, 16, 1), 10),
   "cifar10": ((16, 16, 3), 10),
   "uci_har": ((561,), 6),
   "mnist": ((28, 28, 1), 10),
