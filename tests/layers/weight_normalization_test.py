@@ -110,3 +110,13 @@ def test_rounding_counts_how_the_kernel_is_made():
     if ours.is_affine
   ]
   assert more == [4, 0, 4, 4]  # the second is Flatten
+
+
+def test_a_subclass_is_not_taken_for_a_dense_layer():
+  class Doubled(layers.NormalizedDense):
+    def call(self, inputs):
+      return 2 * super().call(inputs)
+
+  network = tf.keras.Sequential([_keras.Input((4,)), Doubled(3)])
+  with pytest.raises(ValueError, match="of type Doubled"):
+    program.read(network)

@@ -289,6 +289,7 @@ def test_presets_load_under_their_method():
     *(f"cifar10_{t}" for t in ("natural", "pgd", "trades", "wrm")),
     *("cifar10_trades_original", "uci_har_natural", "uci_har_pgd"),
     *("mnist_pgd", "mnist_wrm_l2", "mnist_ibp"),
+    *("yale_b_diffai_released", "fashion_mnist_diffai_released"),
   }
   steps = {
     "yale_b_pgd": (1900, 20001),

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tf_privrob.bounds import activations
 from tf_privrob.bounds import affine
-from tf_privrob.layers import weight_normalization
 
 _keras = tf.keras.layers
 # Nothing happens in these at inference.
@@ -27,8 +26,6 @@ _MAPS = {
   _keras.Conv2D: affine.Conv2D,
   _keras.Dense: affine.Dense,
   _keras.Flatten: None,
-  weight_normalization.NormalizedConv2D: affine.Conv2D,
-  weight_normalization.NormalizedDense: affine.Dense,
   _keras.GlobalAveragePooling2D: affine.GlobalAveragePooling2D,
   _keras.Rescaling: affine.Rescaling,
   _keras.Reshape: None,
@@ -176,7 +173,7 @@ class _Reader:
     if type(layer) in _IDENTITIES:
       return inputs[0]
     value = inputs[0]
-    if type(layer) in _MAPS:
+    if _kind(layer) in _MAPS:
       value = self._append_affine(layer, value)
     elif not activations.is_activation(layer):
       raise _unknown(layer)
@@ -190,7 +187,7 @@ class _Reader:
   def _append_affine(self, layer, value: int) -> int:
     shape = self._shape(value)
     _check_layer(layer, shape)
-    made = _MAPS[type(layer)]
+    made = _MAPS[_kind(layer)]
     if made is None:
       output_shape = tuple(layer.compute_output_shape((None, *shape))[1:])
       operation = affine.Reshape(shape, output_shape)
@@ -204,6 +201,16 @@ class _Reader:
 
   def _shape(self, value: int) -> affine.Shape:
     return self.steps[value - 1].shape if value else self.input_shape
+
+
+def _kind(layer) -> type:
+  """The class whose rule applies: its own, or the one that it says.
+
+  A class outside Keras may say that it `computes_as` Dense, say, with the
+  kernel, bias and activation that it has. A subclass may compute otherwise, so
+  what it inherits does not count.
+  """
+  return vars(type(layer)).get("computes_as", type(layer))
 
 
 def _unknown(layer) -> ValueError:

@@ -55,7 +55,11 @@ class _Normalized:
 class NormalizedDense(_Normalized, _layers.Dense):
   """A dense layer with weight normalisation; arguments are those of Dense."""
 
+  computes_as = _layers.Dense  # for `bounds`
+
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
 class NormalizedConv2D(_Normalized, _layers.Conv2D):
   """A convolution with weight normalisation; arguments are those of Conv2D."""
+
+  computes_as = _layers.Conv2D
