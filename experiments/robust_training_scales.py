@@ -222,10 +222,6 @@ def _small_yale_b() -> dict[str, Recipe]:
   # It starts on a plateau: seed 3 leaves it after 400 steps, 1 after 950, and 0
   # not within the 1,805 natural ones.
   change("diffai", 1.0, learning_rate=1e-4, seed=3)
-  name = "yale_b-diffai"
-  family[name] = dataclasses.replace(
-    family[name], preset="yale_b_diffai_released"
-  )
   # A step of the full network with all 50 projections takes 40 s on two cores;
   # the exact dual goes back from each of 73,728 units of a layer.
   narrow = {"scale": 2}

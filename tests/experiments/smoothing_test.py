@@ -279,6 +279,7 @@ def test_claimed_sizes_stand_beside_proven_ones(tmp_path, digits):
   assert "none known" in text
 
 
+@pytest.mark.slow
 def test_pixeldp_is_shown_by_both_bounds(tmp_path, digits):
   recipe = smoothing_cells.Recipe(
     "PixelDP",

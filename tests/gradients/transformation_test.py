@@ -298,7 +298,7 @@ def test_tanh_encoder_is_regular_and_its_decoder_has_108_zeros(seed):
   assert smallest[1] == 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_layer_norm_leaves_37_zeros(seed):
   model = _autoencoder("tanh", seed, norm=True)
   slices = [model.weights[:2], model.weights[2:]]

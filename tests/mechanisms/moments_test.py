@@ -505,7 +505,10 @@ def test_bad_filters_are_refused(changes, message):
 
 @pytest.mark.parametrize(
   ("mechanism", "clip", "half", "least"),
-  [("gaussian", 3.0, 8, 0.97), ("laplace", 30.0, 4, 0.93)],
+  [
+    pytest.param("gaussian", 3.0, 8, 0.97, marks=pytest.mark.slow),
+    ("laplace", 30.0, 4, 0.93),
+  ],
 )
 def test_mnist_filters_survive_the_noise(
   real_data, mechanism, clip, half, least

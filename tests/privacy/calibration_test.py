@@ -92,7 +92,7 @@ def _joint(noise, prob, steps, accountant, extra):
   [
     ((_GAUSSIAN,), "rdp"),
     ((_GAUSSIAN, _PURE), "rdp"),
-    ((_GAUSSIAN, _PURE), "pld"),
+    pytest.param((_GAUSSIAN, _PURE), "pld", marks=pytest.mark.slow),
     ((_MUCH,), "pld"),  # RDP has no figure below 0.001 at this dp_delta
   ],
 )
@@ -138,7 +138,7 @@ def test_nothing_besides_is_the_plain_figure():
   [
     ((_GAUSSIAN,), "rdp"),
     ((_GAUSSIAN, _PURE), "rdp"),
-    ((_GAUSSIAN, _PURE), "pld"),
+    pytest.param((_GAUSSIAN, _PURE), "pld", marks=pytest.mark.slow),
   ],
 )
 def test_steps_leave_room_for_other_releases(extra, accountant):
