@@ -217,10 +217,10 @@ def _small_yale_b() -> dict[str, Recipe]:
   change("pgd", attack_steps=4)
   change("trades", attack_steps=4, step_size=0.0196)
   change("wrm", factor=0.05)
-  # As the presets have it: on shorter ramps they collapse to a constant.
+  # As its preset has it: on shorter ramps it collapses to a constant.
   change("ibp", 1.0, learning_rate=1e-4)
-  # It starts on a plateau: seed 3 leaves it after 400 steps, 1 after 950, and 0
-  # not within the 1,805 natural ones.
+  # As its preset has it too. It starts on a plateau: seed 3 leaves it within
+  # 400 steps, 1 after some 950, and 0 not within the 1,805 natural ones.
   change("diffai", 1.0, learning_rate=1e-4, seed=3)
   # A step of the full network with all 50 projections takes 40 s on two cores;
   # the exact dual goes back from each of 73,728 units of a layer.

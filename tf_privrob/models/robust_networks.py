@@ -134,11 +134,7 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
 
 
 def _draw_biases(network: tf.keras.Model, seed: int) -> None:
-  """Biases uniform within 1 / sqrt(fan_in), as the kernels are.
-
-  Without them ten layers of such kernels give all images nearly the same
-  logits, and training does not leave its start.
-  """
+  """Biases uniform within 1 / sqrt(fan_in), as the kernels are."""
   for place, layer in enumerate(network.layers):
     if layer.weights:
       limit = math.prod(layer.kernel.shape[:-1]) ** -0.5
