@@ -4,7 +4,9 @@ import tensorflow as tf
 
 from tf_privrob import bounds
 from tf_privrob import layers
+from tf_privrob import methods
 from tf_privrob.bounds import program
+from tf_privrob.methods import splitting
 
 _keras = tf.keras.layers
 
@@ -120,3 +122,21 @@ def test_a_subclass_is_not_taken_for_a_dense_layer():
   network = tf.keras.Sequential([_keras.Input((4,)), Doubled(3)])
   with pytest.raises(ValueError, match="of type Doubled"):
     program.read(network)
+
+
+@pytest.mark.parametrize(
+  "refuse",
+  [
+    lambda network: methods.Halfspaces(network),
+    lambda network: splitting.first_layer(network),
+    lambda network: layers.FunctionalMechanismAutoencoder(
+      network.layers[-1], 1.0, 1.0
+    ),
+  ],
+  ids=["halfspaces", "dpal", "autoencoder"],
+)
+def test_methods_that_write_a_kernel_refuse_a_normalized_layer(refuse):
+  layer = layers.NormalizedDense(3, use_bias=False)
+  network = tf.keras.Sequential([_keras.Input((4,)), layer])
+  with pytest.raises(ValueError, match="Dense"):
+    refuse(network)

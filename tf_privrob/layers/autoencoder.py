@@ -178,7 +178,7 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
 
 
 def _check_layer(layer: tf.keras.layers.Layer) -> None:
-  plain = isinstance(layer, tf.keras.layers.Dense) or (
+  plain = type(layer) is tf.keras.layers.Dense or (
     type(layer) is tf.keras.layers.Conv2D
     and layer.groups == 1
     and tuple(layer.dilation_rate) == (1, 1)

@@ -121,7 +121,7 @@ class _Front:
 def _require_linear(network: tf.keras.Model) -> None:
   layer = network.layers[-1] if getattr(network, "layers", None) else None
   fits = (
-    isinstance(layer, tf.keras.layers.Dense)
+    type(layer) is tf.keras.layers.Dense
     and not layer.use_bias
     and layer.activation in (None, tf.keras.activations.linear)
     and method.input_shape(network) is not None

@@ -114,9 +114,12 @@ def layers_of(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
 
 
 def _is_linear(layer: Any) -> bool:
-  return isinstance(
-    layer, (tf.keras.layers.Conv2D, tf.keras.layers.Dense)
-  ) and not isinstance(layer, tf.keras.layers.Conv2DTranspose)
+  """Whether it is one with a kernel that can be written."""
+  return (
+    isinstance(layer, (tf.keras.layers.Conv2D, tf.keras.layers.Dense))
+    and not isinstance(layer, tf.keras.layers.Conv2DTranspose)
+    and isinstance(layer.kernel, tf.Variable)
+  )
 
 
 def _require_plain(first: tf.keras.layers.Layer) -> None:
