@@ -130,8 +130,16 @@ def test_scales_have_the_models_of_the_tables():
   full = robust_training_scales.SCALES["full"]
   have = {(r.dataset, r.trainer) for r in full.recipes.values()}
   assert set(robust_training_published.rows()) <= have
-  radii = [r.attack_eps for r in full.recipes.values() if r.dataset == "mnist"]
-  assert radii == [0.1, 0.3]
+  assert [
+    (recipe.network, recipe.attack_eps, recipe.changes["attack_eps"])
+    for recipe in full.recipes.values()
+    if recipe.dataset == "mnist"
+  ] == [
+    ("ibp_small", 0.1, 0.2),
+    ("ibp_small", 0.3, 0.33),
+    ("ibp_medium", 0.1, 0.2),
+    ("ibp_large", 0.3, 0.4),
+  ]
   assert _SMOKE.datasets == ["digits"]
   small = robust_training_scales.SCALES["small"]
   of_har = robust_training_cells.cells(small, "uci_har")

@@ -188,10 +188,36 @@ def test_small_dual_resnet_can_be_bounded_by_the_dual(channels):
   np.testing.assert_allclose(worst, logits - own, atol=1e-4)
 
 
-def test_ibp_small_for_mnist():
-  """13x13x16, 10x10x32, 100 units."""
-  network = models.by_name("ibp_small", (28, 28, 1), 10)
-  count = 16 * 16 + 16 + 16 * 16 * 32 + 32 + 3200 * 100 + 100 + 1000 + 10
+@pytest.mark.parametrize(
+  ("name", "count"),
+  [
+    # 13x13x16, 10x10x32, 100 units
+    ("ibp_small", 16 * 16 + 16 + 16 * 16 * 32 + 32 + 3200 * 100 + 100 + 1010),
+    # 26x26x32, 12x12x32, 10x10x64, 4x4x64, 512 units twice
+    (
+      "ibp_medium",
+      (9 * 32 + 32)
+      + (16 * 32 * 32 + 32)
+      + (9 * 32 * 64 + 64)
+      + (16 * 64 * 64 + 64)
+      + (1024 * 512 + 512)
+      + (512 * 512 + 512)
+      + 5130,
+    ),
+    # 28x28x64 twice, 14x14x128 three times, 512 units
+    (
+      "ibp_large",
+      (9 * 64 + 64)
+      + (9 * 64 * 64 + 64)
+      + (9 * 64 * 128 + 128)
+      + 2 * (9 * 128 * 128 + 128)
+      + (14 * 14 * 128 * 512 + 512)
+      + 5130,
+    ),
+  ],
+)
+def test_networks_of_gowal_et_al_for_mnist(name, count):
+  network = models.by_name(name, (28, 28, 1), 10)
   assert network.count_params() == count
   bounds.Interval().check(network)
 
@@ -211,6 +237,7 @@ def test_har_mlp():
     (lambda: models.wide_resnet(shortcut="pad"), "Did you mean 'padding'"),
     (lambda: models.wide_resnet((4, 4, 3)), "at least 8 x 8"),
     (lambda: models.ibp_small((8, 8, 1)), "at least 10 x 10"),
+    (lambda: models.ibp_medium((15, 16, 1)), "at least 16 x 16"),
     (lambda: models.by_name("yale_cn", (8, 8, 1), 3), "Did you mean 'yale_cnn"),
   ],
 )

@@ -26,6 +26,8 @@ from tf_privrob.models.networks import scattering_linear
 from tf_privrob.models.networks import secure_sgd_mnist
 from tf_privrob.models.networks import tutorial_cnn
 from tf_privrob.models.robust_networks import fashion_mnist_cnn
+from tf_privrob.models.robust_networks import ibp_large
+from tf_privrob.models.robust_networks import ibp_medium
 from tf_privrob.models.robust_networks import ibp_small
 from tf_privrob.models.robust_networks import small_dual_resnet
 from tf_privrob.models.robust_networks import yale_cnn
@@ -45,6 +47,8 @@ __all__ = [
   "dpal_cifar10",
   "dpal_mnist",
   "fashion_mnist_cnn",
+  "ibp_large",
+  "ibp_medium",
   "ibp_small",
   "linear",
   "load_classifier",

@@ -323,6 +323,8 @@ _BUILDERS = {
   "dpal_mnist_tanh": functools.partial(dpal_mnist, activation="tanh"),
   "fashion_mnist_cnn": robust_networks.fashion_mnist_cnn,
   "har_mlp": functools.partial(mlp, hidden=(1000, 100)),
+  "ibp_large": robust_networks.ibp_large,
+  "ibp_medium": robust_networks.ibp_medium,
   "ibp_small": robust_networks.ibp_small,
   "linear": linear,
   "mlp": mlp,
