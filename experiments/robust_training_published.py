@@ -1,8 +1,9 @@
 """Published accuracies of robust models, in percent.
 
 Song, Shokri and Mittal, "Privacy Risks of Securing Machine Learning Models
-against Adversarial Examples" (CCS 2019), Tables 2, 3, 4, 8, 9 and 12. Nothing
-here was measured by this project.
+against Adversarial Examples" (CCS 2019), Tables 2, 3, 4, 8, 9 and 12; for MNIST
+the page of Gowal et al.'s code (2018). Nothing here was measured by this
+project.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ class Published(NamedTuple):
   """One row of a table.
 
   Attributes:
-    table: number, in the paper.
+    table: number, in the paper; None: not from the paper.
     percent: train, test, adv-train, adv-test, and where the trainer has bounds
-      ver-train and ver-test.
+      ver-train and ver-test; None: not published.
     estimated: whether the last two rest on the released code's random
       projections, an estimate that can be too high.
     remark: what is known about the row.
   """
 
-  table: int
-  percent: tuple[float, ...]
+  table: Optional[int]
+  percent: tuple[Optional[float], ...]
   estimated: bool = False
   remark: str = ""
 
@@ -73,6 +74,19 @@ _ROWS = {
   ("uci_har", "natural"): Published(12, (100.0, 96.61, 33.56, 29.69)),
   ("uci_har", "pgd"): Published(12, (96.10, 92.53, 92.51, 73.84)),
 }
+# By radius of the evaluation.
+_GOWAL = {
+  0.1: Published(
+    None,
+    (None, 98.94, None, 97.99, None, 97.08),
+    remark="Published of Gowal et al.'s medium network, trained at 0.2.",
+  ),
+  0.3: Published(
+    None,
+    (None, 98.34, None, 96.03, None, 91.79),
+    remark="Published of Gowal et al.'s large network, trained at 0.4.",
+  ),
+}
 
 
 def row(dataset: str, trainer: str) -> Optional[Published]:
@@ -80,6 +94,11 @@ def row(dataset: str, trainer: str) -> Optional[Published]:
   return _ROWS.get((dataset, trainer))
 
 
+def of_gowal(attack_eps: float) -> Optional[Published]:
+  """What Gowal et al. published for MNIST at this radius, if they did."""
+  return _GOWAL.get(attack_eps)
+
+
 def rows() -> dict[tuple[str, str], Published]:
-  """All of them, by data set and trainer."""
+  """All of the paper's, by data set and trainer."""
   return dict(_ROWS)

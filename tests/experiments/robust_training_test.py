@@ -235,6 +235,13 @@ def test_published_rows_are_plausible():
   assert robust_training_published.row("mnist", "ibp") is None
 
 
+def test_published_rows_of_gowal_et_al_name_their_network():
+  row = robust_training_published.of_gowal(0.3)
+  assert row.percent == (None, 98.34, None, 96.03, None, 91.79)
+  assert "large network, trained at 0.4" in row.remark
+  assert robust_training_published.of_gowal(0.2) is None
+
+
 # Measurements.
 
 
@@ -397,6 +404,17 @@ def test_a_private_model_has_no_published_row():
   assert len(robust_training_page.tables(results)[0].rows) == 1
   results = dict([_fake("pgd", "train")])
   assert len(robust_training_page.tables(results)[0].rows) == 2
+
+
+def test_mnist_stands_beside_what_its_authors_published():
+  results = dict([_fake("ibp", "train", dataset="mnist", attack_eps=0.1)])
+  row = robust_training_page.tables(results)[0].rows[1]
+  assert row[0] == "ibp, as published by its authors"
+  assert row[5:11] == ["-", "98.94", "-", "97.99", "-", "97.08"]
+  settings = {"settings": {"num_attacked": 10}}
+  remarks = "\n".join(robust_training_page.notes(settings, results))
+  assert "medium network, trained at 0.2" in remarks
+  assert robust_training_page.figure(results) is not None
 
 
 def test_resume_keeps_what_is_done(done, datasets, monkeypatch):
