@@ -5,6 +5,7 @@ import tensorflow as tf
 from tf_privrob import bounds
 from tf_privrob import layers
 from tf_privrob import methods
+from tf_privrob import models
 from tf_privrob.bounds import program
 from tf_privrob.methods import splitting
 
@@ -140,3 +141,19 @@ def test_methods_that_write_a_kernel_refuse_a_normalized_layer(refuse):
   network = tf.keras.Sequential([_keras.Input((4,)), layer])
   with pytest.raises(ValueError, match="Dense"):
     refuse(network)
+
+
+def test_dpal_refuses_normalized_logits():
+  network = models.mlp((4,), 3, hidden=(5,), activation="tanh")
+  assert splitting.split(network).last is network.layers[-1]
+  logits = layers.NormalizedDense(3)(network.layers[-1].input)
+  with pytest.raises(ValueError, match="NormalizedDense"):
+    splitting.split(tf.keras.Model(network.input, logits))
+
+
+def test_pixeldp_refuses_a_normalized_layer_before_its_noise():
+  network = tf.keras.Sequential(
+    [_keras.Input((4,)), layers.NormalizedDense(5), _keras.Dense(3)]
+  )
+  with pytest.raises(ValueError, match="NormalizedDense"):
+    methods.PixelDP(network)

@@ -51,7 +51,7 @@ def split(network: tf.keras.Model) -> Parts:
   if any(not isinstance(layer, tf.keras.layers.InputLayer) for layer in ahead):
     before = tf.keras.Model(network.input, first.input)
   last = chain[-1]
-  if not isinstance(last, tf.keras.layers.Dense) or last is first:
+  if type(last) is not tf.keras.layers.Dense or last is first:
     raise ValueError(
       "Expected a network that ends in a Dense layer of logits, received"
       f" {type(last).__name__} {last.name!r}."
