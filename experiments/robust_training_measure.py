@@ -62,6 +62,7 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
   name = describe_network(recipe)
   training.fit(recipe.method, model, dataset, name, run, True, {})
   statement = model.privacy_statement()
+  hidden = {"seed": None} if config.private else {}  # it reveals the noise
   return {
     **_identity(recipe),
     "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
@@ -73,12 +74,12 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
     "network": name,
     "parameters": network.count_params(),
     "factor": recipe.factor,
-    "changes": {k: v for k, v in recipe.changes.items() if k != "seed"},
+    "changes": {k: v for k, v in recipe.changes.items() if k not in hidden},
     "epochs": config.epochs,
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
     "trained_attack_eps": getattr(config, "attack_eps", None),
-    "config": {**dataclasses.asdict(config), "seed": None},
+    "config": {**dataclasses.asdict(config), **hidden},
     "seconds": round(time.monotonic() - started, 2),
   }
 

@@ -25,7 +25,10 @@ _SMOKE = robust_training_scales.SCALES["smoke"]
 _TINY = robust_training_cells.Scale(
   recipes={
     name: dataclasses.replace(
-      _SMOKE.recipes[name], factor=0.06, network_settings={"hidden": (32,)}
+      _SMOKE.recipes[name],
+      factor=0.06,
+      network_settings={"hidden": (32,)},
+      changes={**_SMOKE.recipes[name].changes, "seed": 3},
     )
     for name in ("digits-pgd", "digits-ibp", "digits-private_pgd")
   },
@@ -361,7 +364,14 @@ def test_page_says_what_was_cut(done):
   assert "digits: Fixed and stratified" in text
   row = _rows(text, "IBP |")[1]
   assert row[8] == "0.06"  # of the preset's length
-  assert "batch_size 50, learning_rate 0.002" in row
+  assert "batch_size 50, learning_rate 0.002, seed 3" in row
+
+
+def test_only_a_seed_without_noise_is_shown(done):
+  for name, shown in (("digits-pgd", 3), ("digits-private_pgd-3", None)):
+    result = done.folder.read_json(f"{name}/train.json")
+    assert result["config"]["seed"] == shown
+    assert result["changes"].get("seed") == shown
 
 
 def test_an_unverified_number_is_not_called_verified():
