@@ -114,11 +114,7 @@ def _published_row(result, published) -> list[str]:
   if published.estimated:
     values[4:] = [f"{value} estimated" for value in values[4:]]
   values += [_NO_BOUND] * (len(published_rows.COLUMNS) - len(values))
-  where = (
-    "by its authors"
-    if published.table is None
-    else (f"in Table {published.table}")
-  )
+  where = f"in Table {published.table}" if published.table else "by its authors"
   label = f"{result['label']}, as published {where}"
   return [label, "-", "-", "-", "-", *values, "-", "-"]
 

@@ -74,7 +74,8 @@ _ROWS = {
   ("uci_har", "natural"): Published(12, (100.0, 96.61, 33.56, 29.69)),
   ("uci_har", "pgd"): Published(12, (96.10, 92.53, 92.51, 73.84)),
 }
-# By radius of the evaluation.
+# By radius of the evaluation; the radius of the training is in the names of the
+# models' files only.
 _GOWAL = {
   0.1: Published(
     None,

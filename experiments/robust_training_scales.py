@@ -130,6 +130,7 @@ def _mnist(**more: Any) -> dict[str, Recipe]:
 def _gowal(
   radius: float, trained: float, network: str = "small", **more: Any
 ) -> Recipe:
+  """IBP on MNIST, verified at one radius and trained at another."""
   return Recipe(
     "mnist",
     "ibp",

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 _TRAIN = """
-import dataclasses, hashlib, tempfile
+import dataclasses, hashlib
 from tf_privrob import data, methods, models
 dataset = data.load("mnist_5k")
 config = dataclasses.replace(
