@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,17 @@ from tf_privrob.report import markup
 from tf_privrob.report import style
 
 NONE_KNOWN = "none known"
-_WIDE = "figure img { width: 100%; min-width: 760px; display: block; }"
+_MANY = 7  # columns; with more of them a table takes what width there is
+_CSS = """
+figure img { width: 100%; min-width: 760px; display: block; }
+body:has(.many) :is(main, header, footer) { max-width: 1240px; }
+.many { font-size: 13px; }
+.many :is(th, td) { padding: 7px 6px; }
+.many :is(th, td):first-child { padding-left: 14px; }
+.many :is(th, td):last-child { padding-right: 14px; }
+.many .num { white-space: normal; }
+.many small { white-space: nowrap; }
+"""
 
 
 class Table(NamedTuple):
@@ -113,7 +124,7 @@ def html(
     markup.section(
       f"table-{number}",
       table.title,
-      markup.table(table.head, table.rows, numeric_from=table.numeric_from),
+      _table(table),
     )
     for number, table in enumerate(tables)
   ]
@@ -137,11 +148,28 @@ def html(
       markup.Html('<meta charset="utf-8">'),
       markup.Html('<meta name="viewport" content="width=device-width">'),
       tag("title", title),
-      tag("style", markup.Html(style.CSS + _WIDE)),
+      tag("style", markup.Html(style.CSS + _CSS)),
     ]
   )
   page = tag("html", tag("head", head), tag("body", *body), lang="en")
   return f"<!doctype html>\n{page}\n"
+
+
+def _table(table: Table) -> markup.Html:
+  rows, css = table.rows, ""
+  if len(table.head) > _MANY:
+    rows = [[_with_small_interval(text) for text in row] for row in rows]
+    css = "many"
+  return markup.table(table.head, rows, css, numeric_from=table.numeric_from)
+
+
+def _with_small_interval(text: str) -> markup.Html | str:
+  """Brackets behind a figure stand on a line of their own."""
+  found = re.fullmatch(r"(\d[\d.,]*) (\([^()]*\))", text)
+  if not found:
+    return text
+  value, interval = found.groups()
+  return markup.join([value, " ", markup.tag("small", interval)])
 
 
 def _row(cells: Sequence[str]) -> str:
