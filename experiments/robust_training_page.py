@@ -115,7 +115,7 @@ def _published_row(result, published) -> list[str]:
     values[4:] = [f"{value} estimated" for value in values[4:]]
   values += [_NO_BOUND] * (len(published_rows.COLUMNS) - len(values))
   where = f"in Table {published.table}" if published.table else "by its authors"
-  label = f"{result['label']}, as published {where}"
+  label = f"{published.label or result['label']}, as published {where}"
   return [label, "-", "-", "-", "-", *values, "-", "-"]
 
 

@@ -419,7 +419,7 @@ def test_a_private_model_has_no_published_row():
 def test_mnist_stands_beside_what_its_authors_published():
   results = dict([_fake("ibp", "train", dataset="mnist", attack_eps=0.1)])
   row = robust_training_page.tables(results)[0].rows[1]
-  assert row[0] == "ibp, as published by its authors"
+  assert row[0] == "IBP at 0.1, medium, as published by its authors"
   assert row[5:11] == ["-", "98.94", "-", "97.99", "-", "97.08"]
   settings = {"settings": {"num_attacked": 10}}
   remarks = "\n".join(robust_training_page.notes(settings, results))
