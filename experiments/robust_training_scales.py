@@ -169,6 +169,7 @@ def _small() -> dict[str, Recipe]:
     ),
     **_uci_har(factor=0.2),
     **_mnist(factor=0.3),
+    "mnist-ibp_0.1_medium": _gowal(0.1, 0.2, "medium", factor=0.15),
   }
 
 
