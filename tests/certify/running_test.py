@@ -96,7 +96,9 @@ def count_lines(path):
   return pathlib.Path(path).read_bytes().count(b"\n")
 
 
-@pytest.mark.parametrize("radii", [None, (0.1, 0.5)])
+@pytest.mark.parametrize(
+  "radii", [None, pytest.param((0.1, 0.5), marks=pytest.mark.slow)]
+)
 def test_killed_and_resumed_equals_uninterrupted(tmp_path, radii):
   path = str(tmp_path / "c.csv")
   environment = {**os.environ, "PYTHONPATH": str(ROOT)}

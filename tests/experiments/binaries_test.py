@@ -76,10 +76,22 @@ def test_train_evaluate_report(tmp_path):
   ("words", "message"),
   [
     (["--datset=digits"], "Did you mean: dataset ?"),
-    (["--config.noise_multiplyer=2"], "Did you mean: config.noise_multiplier"),
+    pytest.param(
+      ["--config.noise_multiplyer=2"],
+      "Did you mean: config.noise_multiplier",
+      marks=pytest.mark.slow,
+    ),
     (["--method=dpsgd"], "Did you mean 'dp_sgd'?"),
-    (["--public_share=0.5", "--run_dir=x"], "Expected --classifier with"),
-    (["--config.noise_multiplier=abc"], "Expected float or None"),
+    pytest.param(
+      ["--public_share=0.5", "--run_dir=x"],
+      "Expected --classifier with",
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      ["--config.noise_multiplier=abc"],
+      "Expected float or None",
+      marks=pytest.mark.slow,
+    ),
     (["--dataset=digit", "--run_dir=x"], "Did you mean 'digits'?"),
   ],
 )

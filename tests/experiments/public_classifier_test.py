@@ -105,6 +105,7 @@ def _run(*flags):
   )
 
 
+@pytest.mark.slow
 def test_the_binary_writes_the_file_and_prints_what_it_measured(tmp_path):
   path = tmp_path / "public.keras"
   result = _run("--dataset=digits", "--epochs=1", f"--out={path}", "--share=.2")

@@ -138,7 +138,11 @@ def test_a_relevance_network_of_the_callers(tmp_path):
 
 @pytest.mark.parametrize(
   ("mechanism", "accountant"),
-  [("gaussian", "pld"), ("gaussian", "rdp"), ("laplace", "rdp")],
+  [
+    ("gaussian", "pld"),
+    pytest.param("gaussian", "rdp", marks=pytest.mark.slow),
+    ("laplace", "rdp"),
+  ],
 )
 def test_map_and_training_are_composed_within_the_budget(mechanism, accountant):
   method = _fit(_method(relevance_mechanism=mechanism, accountant=accountant))

@@ -49,7 +49,7 @@ def test_layers_of_one_shape_start_differently():
 
 
 def test_every_network_is_saved_and_loaded(tmp_path):
-  large = ("dpal_cifar10", "fashion_mnist", "vgg", "wide_resnet")
+  large = ("dpal_cifar10", "fashion_mnist", "ibp_large", "vgg", "wide_resnet")
   for name in (n for n in models.NAMES if not n.startswith(large)):
     network = models.by_name(name, (28, 28, 1), 10)
     network.save(tmp_path / "x.keras")
