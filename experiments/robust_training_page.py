@@ -64,9 +64,9 @@ def _published(result) -> published_rows.Published | None:
   """The row of the same trainer, none for one that is private."""
   if result["dp_epsilon"] is not None:
     return None
-  if result["dataset"] == "mnist":
-    return published_rows.of_gowal(result["attack_eps"])
-  return published_rows.row(result["dataset"], result["trainer"])
+  return published_rows.row(
+    result["dataset"], result["trainer"], result["attack_eps"]
+  )
 
 
 def _measured_row(result, results: Results) -> list[str]:

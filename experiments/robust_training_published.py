@@ -76,16 +76,16 @@ _ROWS = {
   ("uci_har", "natural"): Published(12, (100.0, 96.61, 33.56, 29.69)),
   ("uci_har", "pgd"): Published(12, (96.10, 92.53, 92.51, 73.84)),
 }
-# By radius of the evaluation; the radius of the training is in the names of the
-# models' files only.
-_GOWAL = {
-  0.1: Published(
+# By radius of the evaluation, too. That of the training is in the names of
+# the models' files only.
+_AT_RADIUS = {
+  ("mnist", "ibp", 0.1): Published(
     None,
     (None, 98.94, None, 97.99, None, 97.08),
     remark="Published of Gowal et al.'s medium network, trained at 0.2.",
     label="IBP at 0.1, medium",
   ),
-  0.3: Published(
+  ("mnist", "ibp", 0.3): Published(
     None,
     (None, 98.34, None, 96.03, None, 91.79),
     remark="Published of Gowal et al.'s large network, trained at 0.4.",
@@ -94,14 +94,19 @@ _GOWAL = {
 }
 
 
-def row(dataset: str, trainer: str) -> Optional[Published]:
-  """What was published of this trainer on this data set; None: nothing."""
-  return _ROWS.get((dataset, trainer))
+def row(
+  dataset: str, trainer: str, attack_eps: Optional[float] = None
+) -> Optional[Published]:
+  """What was published of this trainer on this data set; None: nothing.
 
-
-def of_gowal(attack_eps: float) -> Optional[Published]:
-  """What Gowal et al. published for MNIST at this radius, if they did."""
-  return _GOWAL.get(attack_eps)
+  Args:
+    dataset: by name.
+    trainer: by name.
+    attack_eps: of the evaluation, where rows of several radii were published.
+  """
+  return _ROWS.get((dataset, trainer)) or _AT_RADIUS.get(
+    (dataset, trainer, attack_eps)
+  )
 
 
 def rows() -> dict[tuple[str, str], Published]:

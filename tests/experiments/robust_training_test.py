@@ -239,10 +239,11 @@ def test_published_rows_are_plausible():
 
 
 def test_published_rows_of_gowal_et_al_name_their_network():
-  row = robust_training_published.of_gowal(0.3)
+  row = robust_training_published.row("mnist", "ibp", 0.3)
   assert row.percent == (None, 98.34, None, 96.03, None, 91.79)
   assert "large network, trained at 0.4" in row.remark
-  assert robust_training_published.of_gowal(0.2) is None
+  assert robust_training_published.row("mnist", "ibp", 0.2) is None
+  assert robust_training_published.row("mnist", "pgd", 0.3) is None
 
 
 # Measurements.
