@@ -17,6 +17,7 @@ _VERSION = re.search(
 _INSTALL = [
   "absl-py",
   "cleverhans==4.0.0",
+  "cryptography",
   "dp-accounting==0.4.3",
   "importlib_resources",
   "matplotlib",

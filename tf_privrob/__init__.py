@@ -27,6 +27,7 @@ _ROOMS = (
   "membership",
   "models",
   "privacy",
+  "randomness",
   "report",
   "validate",
 )
