@@ -13,6 +13,7 @@ from scipy import integrate
 from scipy import stats
 
 from tf_privrob import mechanisms
+from tf_privrob import randomness
 
 _DRAWS = 20_000
 _DP_DELTAS = (1e-2, 1e-5)
@@ -57,6 +58,56 @@ class MechanismLaws(abc.ABC):
     assert stats.kstest(draws, self.law().cdf).pvalue > 1e-3
     for wrong in (2 / 3, 3 / 2):
       assert stats.kstest(draws, self.law(wrong).cdf).pvalue < 1e-6
+
+  @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+  def test_given_uniforms_make_the_same_law(self, dtype):
+    mechanism = self.make()
+    uniform = randomness.Key.of(0).uniform(mechanism.uniforms_needed(_DRAWS))
+    draws = mechanism.from_uniform(uniform, [_DRAWS], dtype).numpy()
+    assert stats.kstest(draws, self.law().cdf).pvalue > 1e-3
+    for wrong in (2 / 3, 3 / 2):
+      assert stats.kstest(draws, self.law(wrong).cdf).pvalue < 1e-6
+
+  @pytest.mark.parametrize("shape", [[], [5], [2, 3, 1]])
+  def test_sample_is_made_of_stateless_uniforms(self, shape):
+    mechanism = self.make()
+    size = mechanism.uniforms_needed(math.prod(shape))
+    seed = tf.constant([3, 4], tf.int64)
+    uniform = tf.random.stateless_uniform([size], seed, dtype=tf.float64)
+    np.testing.assert_array_equal(
+      mechanism.from_uniform(uniform, shape), mechanism.sample(shape, seed)
+    )
+
+  def test_the_ends_of_the_uniforms_give_finite_noise(self):
+    mechanism = self.make()
+    size = mechanism.uniforms_needed(4)
+    for end in (0.0, 1 - 2.0**-53):
+      noise = mechanism.from_uniform(np.full(size, end), [4], tf.float64)
+      assert np.isfinite(noise).all()
+
+  def test_uniforms_in_a_graph_with_unknown_shape_equal_eager(self):
+    mechanism = self.make()
+    draw = tf.function(
+      mechanism.from_uniform,
+      input_signature=[
+        tf.TensorSpec([None], tf.float64),
+        tf.TensorSpec([None], tf.int32),
+      ],
+    )
+    uniform = randomness.Key.of(1).uniform(mechanism.uniforms_needed(15))
+    np.testing.assert_allclose(
+      draw(uniform, [5, 3]), mechanism.from_uniform(uniform, [5, 3]), rtol=1e-6
+    )
+
+  def test_too_few_or_coarse_uniforms_are_refused(self):
+    mechanism = self.make()
+    uniform = np.full(mechanism.uniforms_needed(6), 0.25)
+    with pytest.raises(ValueError, match="dtype float64 in one axis"):
+      mechanism.from_uniform(uniform.astype(np.float32), [6])
+    with pytest.raises(ValueError, match="dtype float64 in one axis"):
+      mechanism.from_uniform(uniform.reshape(2, -1), [6])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+      mechanism.from_uniform(uniform[:-1], [6])
 
   def test_coordinates_are_independent(self):
     draws = self.make().sample([_DRAWS, 2], seed=8).numpy()

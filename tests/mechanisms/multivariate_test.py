@@ -46,9 +46,12 @@ class TestLawsAlongTheWorstDirection(laws.MechanismLaws):
 
 
 class _AlongTheWorst(_M):
-  def sample(self, shape, seed, dtype=tf.float32):
+  def uniforms_needed(self, size):
+    return super().uniforms_needed(4 * size)
+
+  def from_uniform(self, uniform, shape, dtype=tf.float32):
     shape = tf.concat([tf.cast(shape, tf.int32), [4]], axis=0)
-    noise = super().sample(shape, seed, dtype)
+    noise = super().from_uniform(uniform, shape, dtype)
     return tf.reduce_sum(noise * tf.cast(_TURN[:, 0], dtype), axis=-1)
 
 

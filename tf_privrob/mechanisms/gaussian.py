@@ -88,8 +88,8 @@ class GaussianMechanism(mechanism.Mechanism):
 
   Floating point: see `Mechanism`. `tf.random.stateless_normal` never exceeds
   5.68 standard deviations, in float64 too, which alone costs about 1e-6 of
-  dp_delta a release at noise_multiplier 1; `sample` draws its radius from
-  53-bit uniforms and reaches 8.5.
+  dp_delta a release at noise_multiplier 1; `from_uniform` makes the radius
+  of 53-bit uniforms and reaches 8.5.
 
   Attributes:
     l2_sensitivity: largest l2 change of the query between neighbours.
@@ -154,19 +154,21 @@ class GaussianMechanism(mechanism.Mechanism):
     """The standard deviation over the sensitivity."""
     return self.stddev / self.l2_sensitivity
 
-  def sample(
+  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
+    """One a value, in pairs."""
+    return (size + 1) // 2 * 2
+
+  def from_uniform(
     self,
+    uniform: mechanism.Uniform,
     shape: mechanism.Shape,
-    seed: mechanism.Seed,
     dtype: tf.DType = tf.float32,
   ) -> tf.Tensor:
-    """Draws the noise by Box and Muller 1958, two values a pair."""
+    """Noise by Box and Muller 1958: two uniforms make a pair of values."""
     work = mechanism.working_dtype(dtype)
     shape = tf.cast(shape, tf.int32)
     size = tf.reduce_prod(shape)
-    uniform = tf.random.stateless_uniform(
-      [2, (size + 1) // 2], mechanism.stateless_seed(seed), dtype=tf.float64
-    )
+    uniform = tf.reshape(mechanism.as_uniforms(uniform), [2, (size + 1) // 2])
     radius = tf.cast(tf.sqrt(-2.0 * tf.math.log1p(-uniform[0])), work)
     angle = tf.cast((2 * math.pi) * uniform[1], work)
     pair = [radius * tf.cos(angle), radius * tf.sin(angle)]

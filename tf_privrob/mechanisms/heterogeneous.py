@@ -204,19 +204,25 @@ class HeterogeneousGaussianMechanism(mechanism.Mechanism):
     """The standard deviation over the weighted sensitivity."""
     return self.stddev / self.weighted_sensitivity
 
-  def sample(
+  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
+    """As many as `GaussianMechanism`."""
+    return gaussian.GaussianMechanism(1.0, 1.0).uniforms_needed(size)
+
+  def from_uniform(
     self,
+    uniform: mechanism.Uniform,
     shape: mechanism.Shape,
-    seed: mechanism.Seed,
     dtype: tf.DType = tf.float32,
   ) -> tf.Tensor:
-    """Draws the noise; the last axes of `shape` are the K coordinates."""
+    """Scaled normal noise; the last axes of `shape` are the K coordinates."""
     count = len(self.redistribution)
     if not tf.is_tensor(shape):
       _require_coordinates(tf.TensorShape(shape).as_list(), count)
     work = mechanism.working_dtype(dtype)
     shape = tf.cast(shape, tf.int32)
-    plain = gaussian.GaussianMechanism(1.0, 1.0).sample(shape, seed, work)
+    plain = gaussian.GaussianMechanism(1.0, 1.0).from_uniform(
+      uniform, shape, work
+    )
     scaled = tf.reshape(plain, [-1, count]) * tf.constant(self.scales, work)
     return tf.cast(tf.reshape(scaled, shape), dtype)
 

@@ -63,22 +63,24 @@ class LaplaceMechanism(mechanism.Mechanism):
     """The scale over the sensitivity, 1 / dp_epsilon."""
     return 1.0 / self.dp_epsilon
 
-  def sample(
+  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
+    """Two a value."""
+    return 2 * size
+
+  def from_uniform(
     self,
+    uniform: mechanism.Uniform,
     shape: mechanism.Shape,
-    seed: mechanism.Seed,
     dtype: tf.DType = tf.float32,
   ) -> tf.Tensor:
-    """Draws the noise as a difference of two exponentials.
+    """Noise as a difference of two exponentials.
 
     Both come from 53-bit uniforms, so that the tail reaches 36 scales (32-bit
     ones would stop at 16) and values near zero keep their precision.
     """
     mechanism.working_dtype(dtype)
     shape = tf.concat([[2], tf.cast(shape, tf.int32)], axis=0)
-    uniform = tf.random.stateless_uniform(
-      shape, mechanism.stateless_seed(seed), dtype=tf.float64
-    )
+    uniform = tf.reshape(mechanism.as_uniforms(uniform), shape)
     exponential = -tf.math.log1p(-uniform)
     return tf.cast(self.scale * (exponential[0] - exponential[1]), dtype)
 

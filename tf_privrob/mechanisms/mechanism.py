@@ -14,6 +14,8 @@ if TYPE_CHECKING:
   import dp_accounting
 
 Seed = Union[int, tf.Tensor]
+Size = Union[int, tf.Tensor]
+Uniform = Union[np.ndarray, tf.Tensor]
 Shape = Any  # Whatever `tf.TensorShape` or `tf.shape` accept.
 
 _INT64 = np.iinfo(np.int64)
@@ -65,10 +67,22 @@ class Mechanism(abc.ABC):
     """The scale of the noise over the sensitivity."""
 
   @abc.abstractmethod
-  def sample(
-    self, shape: Shape, seed: Seed, dtype: tf.DType = tf.float32
+  def uniforms_needed(self, size: Size) -> Size:
+    """How many uniform numbers make noise of `size` elements."""
+
+  @abc.abstractmethod
+  def from_uniform(
+    self, uniform: Uniform, shape: Shape, dtype: tf.DType = tf.float32
   ) -> tf.Tensor:
-    """Draws noise; the same seed gives the same noise."""
+    """Turns independent uniform numbers into noise.
+
+    Args:
+      uniform: `uniforms_needed` numbers in [0, 1), float64. Whoever knows them
+        knows the noise: they come from a secret `Key` or, in `sample`, from a
+        seed.
+      shape: of the noise.
+      dtype: of the noise.
+    """
 
   @abc.abstractmethod
   def event(self) -> dp_accounting.DpEvent:
@@ -77,6 +91,16 @@ class Mechanism(abc.ABC):
   @abc.abstractmethod
   def dp_epsilon_at(self, dp_delta: float) -> float:
     """The smallest dp_epsilon of one use at this dp_delta."""
+
+  def sample(
+    self, shape: Shape, seed: Seed, dtype: tf.DType = tf.float32
+  ) -> tf.Tensor:
+    """Draws noise; the same seed gives the same noise."""
+    size = tf.reduce_prod(tf.cast(shape, tf.int32))
+    uniform = tf.random.stateless_uniform(
+      [self.uniforms_needed(size)], stateless_seed(seed), dtype=tf.float64
+    )
+    return self.from_uniform(uniform, shape, dtype)
 
   def add_noise(self, x: tf.Tensor, seed: Seed) -> tf.Tensor:
     """Returns `x` plus noise of its shape and floating-point type."""
@@ -88,6 +112,18 @@ class Mechanism(abc.ABC):
       )
     shape = x.shape if x.shape.is_fully_defined() else tf.shape(x)
     return x + self.sample(shape, seed, x.dtype)
+
+
+def as_uniforms(uniform: Uniform) -> tf.Tensor:
+  """Uniform numbers as a tensor; requires those of float64."""
+  found = tf.convert_to_tensor(uniform)
+  if found.dtype != tf.float64 or found.shape.rank != 1:
+    raise ValueError(
+      "Expected uniform numbers of dtype float64 in one axis, whose 53 bits the"
+      f" tails of the noise need, received {found.dtype.name} of shape"
+      f" {found.shape}. Draw them with Key.uniform."
+    )
+  return found
 
 
 def working_dtype(dtype: tf.DType) -> tf.DType:

@@ -174,13 +174,17 @@ class MultivariateGaussianMechanism(mechanism.Mechanism):
     white = np.linalg.solve(np.linalg.cholesky(self.covariance), shift)
     return gaussian.GaussianMechanism(float(np.linalg.norm(white)), 1.0)
 
-  def sample(
+  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
+    """As many as `GaussianMechanism`."""
+    return gaussian.GaussianMechanism(1.0, 1.0).uniforms_needed(size)
+
+  def from_uniform(
     self,
+    uniform: mechanism.Uniform,
     shape: mechanism.Shape,
-    seed: mechanism.Seed,
     dtype: tf.DType = tf.float32,
   ) -> tf.Tensor:
-    """Draws the noise, L z with S = L L^T; the last axis is the vector."""
+    """L z with S = L L^T and normal z; the last axis is the vector."""
     mechanism.working_dtype(dtype)  # Refuses whole numbers.
     if not tf.is_tensor(shape):
       shape = tf.TensorShape(shape).as_list()
@@ -192,7 +196,9 @@ class MultivariateGaussianMechanism(mechanism.Mechanism):
     shape = tf.cast(shape, tf.int32)
     if self.size > 1:
       tf.debugging.assert_equal(shape[-1], self.size)
-    plain = gaussian.GaussianMechanism(1.0, 1.0).sample(shape, seed, tf.float64)
+    plain = gaussian.GaussianMechanism(1.0, 1.0).from_uniform(
+      uniform, shape, tf.float64
+    )
     factor = tf.constant(np.linalg.cholesky(self.covariance), tf.float64)
     rows = tf.reshape(plain, [-1, self.size])
     noise = tf.matmul(rows, factor, transpose_b=True)
