@@ -48,6 +48,14 @@ def positive_int(**values: int) -> None:
       raise ValueError(f"Expected {name}={value!r} to be a whole number >= 1.")
 
 
+def non_negative_int(**values: int) -> None:
+  """Requires whole numbers >= 0."""
+  for name, value in values.items():
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < 0:
+      raise ValueError(f"Expected {name}={value!r} to be a whole number >= 0.")
+
+
 def probability(**values: float) -> None:
   """Requires 0 < value <= 1."""
   for name, value in values.items():

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.data import sampling
 
 ORDERS = ("random", "sequential", "partition")
-_PAIR_STREAM = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,19 +73,18 @@ class FixedBatchSampler(sampling.Sampler):
     """Whole steps in a pass over the data."""
     return self.num_examples // self._rows
 
-  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+  def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows of a step: the benign batch, then the adversarial sources."""
     m, slices = self.batch_size, self.num_examples // self.batch_size
     each = 2 if self.paired else 1
     if self.order == "random":
-      numbers = sampling.generator(_PAIR_STREAM, seed, session, step)
-      return numbers.choice(self.num_examples, self._rows, replace=False)
+      order = key.child("pair", step).permutation(self.num_examples)
+      return order[: self._rows]
     if self.order == "sequential":
       chosen = [(each * step + i) % slices for i in range(each)]
     else:
       epoch, position = divmod(step, slices // each)
-      numbers = sampling.generator(_PAIR_STREAM, seed, session, epoch)
-      order = numbers.permutation(slices)
+      order = key.child("pair", epoch).permutation(slices)
       chosen = order[each * position : each * (position + 1)]
     return np.concatenate([np.arange(i * m, (i + 1) * m) for i in chosen])
 
@@ -101,11 +100,11 @@ class FixedBatchSampler(sampling.Sampler):
       "paired": int(self.paired),
     }
 
-  def batches(self, x, y, seed, session, start_step, steps) -> tf.data.Dataset:
+  def batches(self, x, y, key, start_step, steps) -> tf.data.Dataset:
     """Elements `(x [m, ...], y [m])`, twice that in a pair; see `Sampler`."""
     x, y = self.check_arrays(x, y)
     validate.positive_int(steps=steps)
-    draw = functools.partial(self.indices, seed, session)
+    draw = functools.partial(self.indices, key)
 
     def generate():
       for step in range(start_step, start_step + steps):
@@ -124,6 +123,14 @@ class FixedBatchSampler(sampling.Sampler):
     return elements.apply(
       tf.data.experimental.assert_cardinality(steps)
     ).prefetch(1)
+
+  def rehearsal(
+    self, x: np.ndarray, y: np.ndarray
+  ) -> tuple[np.ndarray, ...]:
+    """One element made of the given synthetic rows."""
+    rows = np.arange(self._rows) % len(x)
+    found = x[rows], y[rows]
+    return self._split(*found) if self.paired else found
 
   def _split(self, x, y):
     m = self.batch_size

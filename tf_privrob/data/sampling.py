@@ -1,10 +1,10 @@
 """Samplers: which examples take part in which step, and what that is worth.
 
-A draw depends only on (seed, session, step), through the counter-based Philox
-generator: a run can begin at any step, and a resumed run counts its sessions so
-that its fresh steps never repeat old randomness. Philox is not a cryptographic
-generator, and privacy amplification supposes that the seed is secret: whoever
-knows the seed knows who was in which batch.
+A draw depends only on the session's key and the step (`randomness.Key`): a run
+can begin at any step, and a resumed run has another key, so that its fresh
+steps never repeat old randomness. Amplification supposes that nobody knows who
+was in which batch: the draws are as good as the noise, from AES-256 in counter
+mode.
 
 `describe()` tells the accountant and the ledger what was done. The physical
 chunk size is not part of it: it has no bearing on privacy.
@@ -20,11 +20,9 @@ from typing import ClassVar
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.data import batching
-
-_POISSON_STREAM = 1
-_SHUFFLE_STREAM = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Sampler(abc.ABC):
     """Steps in which an example takes part once, on average."""
 
   @abc.abstractmethod
-  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+  def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows of the logical batch of `step`, each at most once."""
 
   @abc.abstractmethod
@@ -88,8 +86,7 @@ class Sampler(abc.ABC):
     self,
     x: np.ndarray,
     y: np.ndarray,
-    seed: int,
-    session: int,
+    key: randomness.Key,
     start_step: int,
     steps: int,
   ) -> tf.data.Dataset:
@@ -102,8 +99,7 @@ class Sampler(abc.ABC):
     Args:
       x: inputs, `[n, ...]`, such as `dataset.x_train`.
       y: labels, `[n]`.
-      seed: the run's seed, in [0, 2^64).
-      session: 0 for a new run, one more for each time it is resumed.
+      key: of the session; a resumed run has another one.
       start_step: first step, counted from the beginning of the run.
       steps: number of steps.
 
@@ -112,15 +108,22 @@ class Sampler(abc.ABC):
     """
     x, y = self.check_arrays(x, y)
     validate.positive_int(steps=steps)
-    _words(seed=seed, session=session, start_step=start_step)
+    validate.non_negative_int(start_step=start_step)
     return batching.pipeline(
-      functools.partial(self.indices, seed, session),
+      functools.partial(self.indices, key),
       x,
       y,
       self.physical_batch_size,
       start_step,
       steps,
     )
+
+  def rehearsal(
+    self, x: np.ndarray, y: np.ndarray
+  ) -> tuple[np.ndarray, ...]:
+    """An element of one whole chunk, made of the given synthetic rows."""
+    rows = np.arange(self.physical_batch_size) % len(x)
+    return batching.gather_chunks(x, y, rows, self.physical_batch_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,11 +176,9 @@ class PoissonSampler(Sampler):
     """1 / q, to the nearest whole number."""
     return max(1, round(1 / self.sampling_prob))
 
-  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+  def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows drawn at `step`, in increasing order."""
-    uniform = generator(_POISSON_STREAM, seed, session, step).random(
-      self.num_examples
-    )
+    uniform = key.child("poisson", step).uniform(self.num_examples)
     return np.flatnonzero(uniform < self.sampling_prob)
 
   def max_participations(self, start_step: int, steps: int) -> int:
@@ -232,11 +233,10 @@ class ShuffleSampler(Sampler):
     """Whole batches in a permutation: floor(n / batch_size)."""
     return self.num_examples // self.batch_size
 
-  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+  def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows of `step`, in the order of its epoch's permutation."""
-    _words(seed=seed, session=session, step=step)
     epoch, position = divmod(step, self.steps_per_epoch)
-    order = _permutation(self.num_examples, seed, session, epoch)
+    order = _permutation(self.num_examples, key, epoch)
     first = position * self.batch_size
     return order[first : first + self.batch_size]
 
@@ -281,9 +281,9 @@ class FullBatchSampler(Sampler):
     """One."""
     return 1
 
-  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+  def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """All rows, whatever the arguments."""
-    del seed, session, step
+    del key, step
     return np.arange(self.num_examples)
 
   def max_participations(self, start_step: int, steps: int) -> int:
@@ -291,36 +291,11 @@ class FullBatchSampler(Sampler):
     return steps
 
 
-def _words(**values: int) -> None:
-  """Requires whole numbers that fit into a word of Philox's key or counter."""
-  for name, value in values.items():
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or not 0 <= value < 2**64:
-      raise ValueError(
-        f"Expected {name}={value!r} to be a whole number in [0, 2^64)."
-      )
-
-
-def generator(
-  stream: int, seed: int, session: int, step: int
-) -> np.random.Generator:
-  """Random numbers of one step: key (seed, session), counter (stream, step).
-
-  The generator counts in the lower 128 bits of the counter, the upper ones are
-  ours, so that no two steps ever share a block.
-  """
-  _words(seed=seed, session=session, step=step)
-  key = np.array([seed, session], np.uint64)
-  counter = np.array([0, 0, stream, step], np.uint64)
-  return np.random.Generator(np.random.Philox(key=key, counter=counter))
-
-
 @functools.lru_cache(maxsize=1)
 def _permutation(
-  num_examples: int, seed: int, session: int, epoch: int
+  num_examples: int, key: randomness.Key, epoch: int
 ) -> np.ndarray:
   """An epoch's order, kept until another epoch is asked for."""
-  numbers = generator(_SHUFFLE_STREAM, seed, session, epoch)
-  order = numbers.permutation(num_examples)
+  order = key.child("shuffle", epoch).permutation(num_examples)
   order.flags.writeable = False
   return order

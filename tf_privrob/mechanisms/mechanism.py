@@ -10,10 +10,12 @@ from typing import Union
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import randomness
+
 if TYPE_CHECKING:
   import dp_accounting
 
-Seed = Union[int, tf.Tensor]
+Seed = Union[int, tf.Tensor, randomness.Key]
 Size = Union[int, tf.Tensor]
 Uniform = Union[np.ndarray, tf.Tensor]
 Shape = Any  # Whatever `tf.TensorShape` or `tf.shape` accept.
@@ -95,8 +97,15 @@ class Mechanism(abc.ABC):
   def sample(
     self, shape: Shape, seed: Seed, dtype: tf.DType = tf.float32
   ) -> tf.Tensor:
-    """Draws noise; the same seed gives the same noise."""
+    """Draws noise; the same seed gives the same noise.
+
+    A `randomness.Key` gives noise that pays for privacy, outside of graphs; any
+    other seed gives noise that is good for experiments.
+    """
     size = tf.reduce_prod(tf.cast(shape, tf.int32))
+    if isinstance(seed, randomness.Key):
+      uniform = seed.uniform(int(self.uniforms_needed(size)))
+      return self.from_uniform(uniform, shape, dtype)
     uniform = tf.random.stateless_uniform(
       [self.uniforms_needed(size)], stateless_seed(seed), dtype=tf.float64
     )

@@ -13,9 +13,9 @@ from tf_privrob import data
 from tf_privrob import losses
 from tf_privrob import mechanisms
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import adlm_config
 from tf_privrob.methods import method
-from tf_privrob.methods import one_shot
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 from tf_privrob.methods import splitting
@@ -139,7 +139,6 @@ class AdLM(method.Method):
     super().__init__(network, config, record, **kwargs)
     self._parts = splitting.split(network)
     self._source = RelevanceSource(relevance_network, relevance_map)
-    self._factors = None
     self(tf.zeros([1, *method.input_shape(network)]))
 
   # Scales.
@@ -173,26 +172,21 @@ class AdLM(method.Method):
 
   # The relevance map.
 
-  def begin(self, x, y, run_dir, resume, value_range) -> None:
+  def begin(self, x, y, value_range) -> None:
     """Computes the relevance map, or reads that of a resumed run."""
-    self.plan(len(x))  # a batch size that does not fit is refused first
-    found, _ = one_shot.once(
-      run_dir,
+    found, _ = self.outlet.once(
       "relevance",
-      resume,
-      lambda attempt: self._relevance_map(
-        x, y, one_shot.seed_of(self.config.seed, attempt)
-      ),
-      settings={"dp_epsilon_relevance": self.config.dp_epsilon_relevance},
+      lambda key: self._relevance_map(x, y, key),
+      {"dp_epsilon_relevance": self.config.dp_epsilon_relevance},
     )
     require_map(found, x.shape[1:])
-    self._factors = relevance.budget_factors(found)
+    self._state.factors.assign(relevance.budget_factors(found))
 
-  def _relevance_map(self, x, y, seed) -> np.ndarray:
+  def _relevance_map(self, x, y, key: randomness.Key) -> np.ndarray:
     """The map that was given, or AdLM's noisy one."""
     if self._source.map is not None:
       return np.asarray(self._source.map, np.float64)
-    config, rng = self.config, np.random.default_rng(seed)
+    config, rng = self.config, np.random.default_rng(key.integer())
     network = self._source.network
     if network is None:
       network = _trained_copy(self.network, x, y, config.relevance_steps, rng)
@@ -203,7 +197,7 @@ class AdLM(method.Method):
       None,  # the code explains the predicted class
       len(x),
       config.dp_epsilon_relevance,
-      seed,
+      key.child("noise"),
       config.relevance_form,
       config.relevance_stabiliser,
     )
@@ -232,11 +226,12 @@ class AdLM(method.Method):
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Makes room for the draws; they are made when the session begins."""
     self.optimizer.build(self.network.trainable_variables)
-    self._state = _AdLMState(self._factors, self._parts.last.kernel.shape)
+    self._state = _AdLMState(
+      np.ones(shape), self._parts.last.kernel.shape
+    )
 
-  def set_session(self, key: np.ndarray, step: int) -> None:
-    """Starts a session; the first one makes the draws that are made once."""
-    super().set_session(key, step)
+  def begin_session(self) -> None:
+    """The first session makes the draws that are made once."""
     state = self._state
     if not int(state.drawn):
       state.input_noise.assign(self.input_noise(state.seed(_INPUT_STREAM)))
@@ -266,9 +261,8 @@ class AdLM(method.Method):
         state.label_noise, self._parts.last.kernel, self.config.label_noise
       )
       total = tf.add_n([total, *self.network.losses])
-    self.optimizer.apply_gradients(
-      zip(tape.gradient(total, variables), variables)
-    )
+    update = self.outlet.without_noise(tape.gradient(total, variables))
+    self.apply(update, variables)
     state.step.assign_add(1)
     predicted = tf.argmax(logits, axis=-1, output_type=y.dtype)
     return {
@@ -280,7 +274,7 @@ class AdLM(method.Method):
 
   # Guarantees and the run.
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """Claimed: the sum of the three budgets; proven: none."""
     config = self.config
     source = self._run_record.get("relevance", self._source.kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional  # flags read these annotations on Python 3.9
 
+from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.methods import config
 from tf_privrob.methods import relevance
@@ -40,7 +41,10 @@ class AdLMConfig:
     learning_rate: of Adam.
     eval_every: steps between two validations.
     checkpoint_every: steps between checkpoints.
-    seed: of noise and batches. None: from the operating system.
+    seed: None, for a model that is released: noise, sampling and initial
+      weights come from the operating system and are stored nowhere. A number
+      is for an experiment that is repeated: the guarantee then holds only
+      against those who neither know nor guess it.
   """
 
   variant: str = "paper"
@@ -59,9 +63,10 @@ class AdLMConfig:
   learning_rate: float = 3e-4
   eval_every: int = 165
   checkpoint_every: int = 20
-  seed: Optional[int] = 0
+  seed: Optional[int] = None
 
   def __post_init__(self):
+    randomness.check_seed(self.seed)
     if self.variant == "sound":
       raise ValueError(
         "The sound variant has settings of its own: use SoundAdLMConfig with"

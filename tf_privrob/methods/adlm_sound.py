@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from tf_privrob import mechanisms
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import adlm
 from tf_privrob.methods import adlm_config
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import method
-from tf_privrob.methods import one_shot
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 
@@ -173,23 +173,29 @@ class SoundAdLM(dp_sgd.DPSGD):
     """The proven figure after `steps` steps, at the config's dp_delta."""
     return training_plan.dp_epsilon(self._accounted, self._plan, steps)
 
-  def begin(self, x, y, run_dir, resume, value_range) -> None:
+  def check_data(self, x, y, value_range) -> None:
+    """Refuses a map or a relevance network that does not fit."""
+    if self._source.map is not None:
+      adlm.require_map(np.asarray(self._source.map, np.float64), x.shape[1:])
+    else:
+      relevance.LayerwiseRelevance(self._relevance_network)
+
+  @property
+  def _relevance_network(self) -> tf.keras.Model:
+    """Whose weights relevance is computed with."""
+    return self._source.network or self.network.layers[1]
+
+  def begin(self, x, y, value_range) -> None:
     """Releases the relevance map, or reads that of a resumed run."""
-    self.plan(len(x), x.shape[1:])  # refuse before anything is released
     found = self._source.map
     if found is None:
-      found, releases = one_shot.once(
-        run_dir,
+      found, releases = self.outlet.once(
         "relevance",
-        resume,
-        lambda attempt: self._release(
-          x, one_shot.seed_of(self.config.seed, attempt)
-        ),
-        settings=relevance.release(self.mechanism).record()["parameters"],
+        lambda key: self._release(x, key),
+        relevance.release(self.mechanism).record()["parameters"],
       )
       self._run_record["relevance_releases"] = releases
     found = np.asarray(found, np.float64)
-    adlm.require_map(found, x.shape[1:])
     factors = relevance.normalise(found, "linear")
     self.scaling.factors.assign(
       np.maximum(
@@ -197,13 +203,15 @@ class SoundAdLM(dp_sgd.DPSGD):
       )
     )
 
-  def _release(self, x: np.ndarray, seed: int) -> np.ndarray:
+  def _release(self, x: np.ndarray, key: randomness.Key) -> np.ndarray:
     """The noisy map of the training data."""
-    network = self._source.network
-    if network is None:
-      network = self.network.layers[1]
     return relevance.private_relevance(
-      network, x, None, self.mechanism, seed, self.config.relevance_stabiliser
+      self._relevance_network,
+      x,
+      None,
+      self.mechanism,
+      key,
+      self.config.relevance_stabiliser,
     )
 
   def ledger_parameters(self, plan) -> dict[str, Any]:
@@ -213,9 +221,9 @@ class SoundAdLM(dp_sgd.DPSGD):
       "extra": [release.record() for release in self.extra_releases()],
     }
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """Map and training composed; DP-SGD's statement otherwise."""
-    found = super().privacy_statement()
+    found = super().statement()
     private = self._run_record["relevance_releases"]
     assumed = _PUBLIC_WEIGHTS if private else _PUBLIC_MAP
     return found.replace(

@@ -7,6 +7,7 @@ from typing import Optional  # flags read these annotations on Python 3.9
 
 from tf_privrob import data
 from tf_privrob import gradients
+from tf_privrob import randomness
 from tf_privrob import validate
 
 OPTIMIZERS = ("adam", "sgd")
@@ -43,8 +44,10 @@ class DPSGDConfig:
     jit_compile: XLA for the gradients. None: on a GPU only.
     accountant: "pld" or "rdp", for calibration and the proven figure.
     checkpoint_every: steps between checkpoints.
-    seed: of initialisation, sampling and noise. It must stay secret, since it
-      reveals the noise. None: from the operating system, never stored.
+    seed: None, for a model that is released: noise, sampling and initial
+      weights come from the operating system and are stored nowhere. A number
+      is for an experiment that is repeated: the guarantee then holds only
+      against those who neither know nor guess it.
   """
 
   dp_epsilon: float = 3.0
@@ -67,9 +70,10 @@ class DPSGDConfig:
   jit_compile: Optional[bool] = None
   accountant: str = "pld"
   checkpoint_every: int = 1
-  seed: Optional[int] = 0
+  seed: Optional[int] = None
 
   def __post_init__(self):
+    randomness.check_seed(self.seed)
     validate.positive(
       dp_epsilon=self.dp_epsilon,
       l2_clip_norm=self.l2_clip_norm,

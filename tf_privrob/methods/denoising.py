@@ -87,7 +87,7 @@ class DenoiserSGD(dp_sgd.DPSGD):
         " this range."
       )
 
-  def begin(self, x, y, run_dir, resume, value_range) -> None:
+  def check_data(self, x, y, value_range) -> None:
     """Compares the private data with those declared public."""
     if self._public.data is not None:
       data.require_disjoint(self._public.data, x)

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from tf_privrob import data
 from tf_privrob import gradients
-from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import method
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 
-_NOISE_STREAM, _COPIES_STREAM = 0, 1
+_COPIES_STREAM = 1
 _CHECKED_EXAMPLES = 3
 
 
@@ -162,12 +162,13 @@ class DPSGD(method.Method):
     total = self._clipped.over_chunks(
       (images, labels), mask, state.seed(_COPIES_STREAM)
     )
-    noisy = self._noisy_sum(total)
-    update = [gradient / plan.sampler.expected_batch_size for gradient in noisy]
     variables = self.network.trainable_variables
     regularization = self._regularization_gradients(variables)
-    update = [g + r for g, r in zip(update, regularization)]
-    self.optimizer.apply_gradients(zip(update, variables))
+    size = plan.sampler.expected_batch_size
+    update = self._noisy_sum(total).map(
+      lambda noisy: [g / size + r for g, r in zip(noisy, regularization)]
+    )
+    self.apply(update, variables)
     self._after_update()
     state.step.assign_add(1)
     for average, variable in zip(state.averages, variables):
@@ -177,9 +178,13 @@ class DPSGD(method.Method):
       average.assign(decay * average + (1 - decay) * variable)
     return self._step_metrics(total)
 
-  def _noisy_sum(self, total: gradients.ClippedSum) -> list[tf.Tensor]:
+  def _noisy_sum(self, total: gradients.ClippedSum) -> outlet_lib.Released:
     """The clipped sum of a logical batch with the noise of one step."""
-    return self._add_noise(total.gradients, self._state.seed(_NOISE_STREAM))
+    if self._plan.noise_multiplier == 0:
+      return self.outlet.without_noise(total.gradients)
+    sensitivity = self._clipped.sensitivity("add_or_remove_one")
+    stddev = self._plan.noise_multiplier * sensitivity
+    return self.outlet.gaussian(total.gradients, stddev, sensitivity)
 
   def _step_metrics(self, total: gradients.ClippedSum) -> dict[str, tf.Tensor]:
     """What a step shows of the private data, without any noise."""
@@ -192,17 +197,6 @@ class DPSGD(method.Method):
       found["nonprivate/accuracy"] = total.metrics["correct"] / count
     return found
 
-  def _add_noise(self, sums: list[tf.Tensor], seed) -> list[tf.Tensor]:
-    """One draw of N(0, (z * sensitivity)^2) for all variables together."""
-    if self._plan.noise_multiplier == 0:
-      return sums
-    sensitivity = self._clipped.sensitivity("add_or_remove_one")
-    mechanism = mechanisms.GaussianMechanism(
-      sensitivity, self._plan.noise_multiplier * sensitivity
-    )
-    noise = draw(mechanism, sums, seed)
-    return [g + n for g, n in zip(sums, noise)]
-
   def _regularization_gradients(self, variables) -> list[tf.Tensor]:
     """Weight regularisers see no data: they are added after the noise."""
     with tf.GradientTape() as tape:
@@ -211,8 +205,13 @@ class DPSGD(method.Method):
       total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
     )
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
-    """Claimed, proven and audited privacy of the weights as they are now."""
+  @property
+  def draws_initial_weights(self) -> bool:
+    """Without privacy a network is trained from the weights that it has."""
+    return self._private and super().draws_initial_weights
+
+  def statement(self) -> privacy.PrivacyStatement:
+    """What the accountant says of the steps that the outlet counted."""
     record = self._run_record
     if not record.get("steps"):
       raise ValueError(
@@ -263,19 +262,7 @@ class DPSGD(method.Method):
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far, for the statement."""
-    self._run_record.update(
-      training_plan.record(self._plan, steps, sessions),
-      caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
-    )
-
-
-def draw(
-  mechanism: mechanisms.Mechanism, like: Sequence[tf.Tensor], seed
-) -> list[tf.Tensor]:
-  """One draw for all tensors together, in their shapes."""
-  sizes = [int(np.prod(tensor.shape)) for tensor in like]
-  noise = tf.split(mechanism.sample([sum(sizes)], seed), sizes)
-  return [tf.reshape(n, tensor.shape) for n, tensor in zip(noise, like)]
+    self._run_record.update(training_plan.record(self._plan, steps, sessions))
 
 
 def refuse_activity_regularizers(network: tf.keras.Model) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from tf_privrob import layers
 from tf_privrob import losses
 from tf_privrob import mechanisms
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import dpal_config
 from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
@@ -304,8 +304,8 @@ class DPAL(method.Method):
       total = tf.reduce_mean(loss(x, True)) + tf.reduce_mean(
         loss(x_adv, self._noise_on_adversarial)
       )
-    gradients = tape.gradient(total, variables)
-    self.feature_optimizer.apply_gradients(zip(gradients, variables))
+    update = self.outlet.without_noise(tape.gradient(total, variables))
+    self.apply(update, variables, self.feature_optimizer)
     return total
 
   def train_classifier(self, x, y, x_adv, y_adv) -> dict[str, tf.Tensor]:
@@ -330,8 +330,8 @@ class DPAL(method.Method):
       )
       total += config.weight_decay * tf.nn.l2_loss(self._penultimate_kernel())
       total = tf.add_n([total, *self.network.losses])
-    gradients = tape.gradient(total, variables)
-    self.optimizer.apply_gradients(zip(gradients, variables))
+    update = self.outlet.rest_without_noise(tape.gradient(total, variables))
+    self.apply(update, variables)
     return {
       "nonprivate/loss": loss,
       "nonprivate/accuracy": _accuracy(logits, y),
@@ -362,7 +362,7 @@ class DPAL(method.Method):
 
   # Guarantees and the run.
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """Claimed eps_1 + eps_2; proven: none."""
     caveats = list(_CAVEATS)
     released = self.config.variant == "released_code"
@@ -455,7 +455,5 @@ def _positions(shape: Sequence[int]) -> int:
 
 def _noise_seeds(seed: int | None) -> list[int]:
   """Seeds of the draws: from the run's seed or the operating system."""
-  if seed is None:
-    seed = int.from_bytes(os.urandom(8), "little")
-  words = np.random.SeedSequence([seed, 3]).generate_state(3)
-  return [int(word) for word in words]
+  key = randomness.Key.of(seed).child("fixed noise")
+  return [key.child(number).integer(62) for number in range(3)]

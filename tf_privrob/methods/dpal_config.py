@@ -8,6 +8,7 @@ from typing import Optional  # flags read these annotations on Python 3.9
 from tf_privrob import data
 from tf_privrob import losses
 from tf_privrob import mechanisms
+from tf_privrob import randomness
 from tf_privrob import validate
 
 VARIANTS = ("paper", "released_code")
@@ -48,7 +49,10 @@ class DPALConfig:
     confidence: of verified inference.
     eval_every: steps between two validations.
     checkpoint_every: steps between checkpoints.
-    seed: of noise, batches and attacks. None: from the operating system.
+    seed: None, for a model that is released: noise, sampling and initial
+      weights come from the operating system and are stored nowhere. A number
+      is for an experiment that is repeated: the guarantee then holds only
+      against those who neither know nor guess it.
   """
 
   variant: str = "paper"
@@ -74,9 +78,10 @@ class DPALConfig:
   confidence: float = 0.95
   eval_every: int = 50
   checkpoint_every: int = 20
-  seed: Optional[int] = 0
+  seed: Optional[int] = None
 
   def __post_init__(self):
+    randomness.check_seed(self.seed)
     if self.variant == "sound":
       raise ValueError(
         "The sound variant has settings of its own: use SoundDPALConfig with"

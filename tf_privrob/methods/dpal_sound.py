@@ -18,11 +18,11 @@ from tf_privrob import validate
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import method
-from tf_privrob.methods import one_shot
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import splitting
 
-_SIZE_STREAM, _ATTACK_STREAM, _COPIES_STREAM = 0, 1, 2
+_SIZE_STREAM = 2  # of the step's seed
+_ATTACK_STREAM, _COPIES_STREAM = 1, 2  # of the rows' seed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,19 +138,18 @@ class SoundDPAL(dp_sgd.DPSGD):
       )
     super().__init__(network, config, record, **kwargs)
     self._first = first
+    self._own_layers = (first,)
 
-  def begin(self, x, y, run_dir, resume, value_range) -> None:
+  def check_data(self, x, y, value_range) -> None:
+    """Refuses images that are smaller than a patch."""
+    self._query(value_range).check(x)
+
+  def begin(self, x, y, value_range) -> None:
     """Releases the moments and sets the first layer from them."""
     config, kernel = self.config, self._first.kernel
     query = self._query(value_range)
-    query.check(x)  # refuse before anything is released
-    self.plan(len(x), x.shape[1:])
-    moments, releases = one_shot.once(
-      run_dir,
-      "moments",
-      resume,
-      lambda attempt: query.release(x, one_shot.seed_of(config.seed, attempt)),
-      self._moment_settings(),
+    moments, releases = self.outlet.once(
+      "moments", lambda key: query.release(x, key), self._moment_settings()
     )
     self._run_record["moments"] = {
       "noise_multiplier": query.noise.noise_multiplier,
@@ -233,8 +232,9 @@ class SoundDPAL(dp_sgd.DPSGD):
     fold_in = tf.random.experimental.stateless_fold_in
     terms, weights = [images], [1.0]
     if config.adversarial_weight:
+      # One size a step: of the step's seed, whoever shares a chunk.
       size = config.max_attack_eps * tf.random.stateless_uniform(
-        [], fold_in(seed, _SIZE_STREAM)
+        [], self._state.seed(_SIZE_STREAM)
       )
       terms.append(
         self._attack(

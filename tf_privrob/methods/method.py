@@ -13,26 +13,25 @@ import tensorflow as tf
 from tf_privrob import data
 from tf_privrob import models
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob import validate
+from tf_privrob.methods import outlet as outlet_lib
+from tf_privrob.methods import proven
 from tf_privrob.methods import session as training_session
-
-SEED_CAVEAT = (
-  "The run is reproducible from its seed: the guarantee holds against those who"
-  " do not know the seed. Train a model that is to be released with seed=None."
-)
 
 
 class RunState:
   """Counters of a run. Keras does not track it, so no model file holds a key.
 
   Attributes:
-    key: base of all seeds of a session; whoever knows it knows the noise.
+    key: seed of a step's public draws (augmentation, attacks, projections); it
+      tells nothing of noise and sampling, which have keys of their own.
     step: logical steps begun, over all sessions.
     averages: moving averages of the weights.
   """
 
   def __init__(self, averaged: Sequence[tf.Variable] = ()):
-    self.key = tf.Variable([0, 0], dtype=tf.int32, trainable=False)
+    self.key = tf.Variable([0, 0], dtype=tf.int64, trainable=False)
     self.step = tf.Variable(0, dtype=tf.int64, trainable=False)
     self.averages = [
       tf.Variable(variable, trainable=False) for variable in averaged
@@ -40,10 +39,11 @@ class RunState:
 
   def seed(self, *numbers: int) -> tf.Tensor:
     """The seed of the step, folded with the numbers of a stream."""
-    fold_in = tf.random.experimental.stateless_fold_in
-    seed = fold_in(self.key, self.step)
+    seed = tf.convert_to_tensor(self.key)
     for number in numbers:
-      seed = fold_in(seed, number)
+      seed = tf.random.experimental.stateless_fold_in(
+        seed, tf.constant(number, tf.int64)
+      )
     return seed
 
 
@@ -51,23 +51,30 @@ class Method(tf.keras.Model):
   """A Keras model that trains the network it is given.
 
   A subclass has the class of its settings in `config_class` and gives `plan`,
-  `prepare`, `train_step`, `ledger_parameters`, `count_steps` and
-  `privacy_statement`; see `methods.dp_sgd` and `methods.dpal`.
+  `prepare`, `train_step`, `ledger_parameters`, `count_steps` and `statement`;
+  see `methods.dp_sgd` and `methods.dpal`. Whatever its steps learn from data
+  goes through `self.outlet` and `apply`.
 
   Args:
     network: any Keras classifier that returns logits.
     config: the settings.
     record: of an earlier training; set when a saved model is loaded.
+    public_weights: why the weights that the network has now do not depend on
+      the private data, e.g. "trained on ImageNet"; they are then kept. None:
+      `fit` draws all weights anew, as the network's own configuration says.
     **kwargs: Keras' own.
   """
 
   config_class: type
+  # Which layers a subclass freezes and sets itself, before the first step.
+  _own_layers: tuple[tf.keras.layers.Layer, ...] = ()
 
   def __init__(
     self,
     network: tf.keras.Model,
     config: Any = None,
     record: dict[str, Any] | None = None,
+    public_weights: str | None = None,
     **kwargs,
   ):
     super().__init__(**kwargs)
@@ -76,10 +83,19 @@ class Method(tf.keras.Model):
         f"Expected a network that returns logits, received {network.name!r},"
         " which ends in a softmax. Pass models.as_logits(network)."
       )
+    if public_weights is not None and not str(public_weights).strip():
+      raise ValueError(
+        "Expected public_weights to say why the weights do not depend on the"
+        f" private data, received {public_weights!r}."
+      )
     self.network = network
     self.config = config or self.config_class()
+    self._public_weights = public_weights
     self._run_record = dict(record or {})
     self._compile_arguments = None
+    self._plan = None
+    self._session = None
+    self._outlet = None
 
   def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
     """Logits."""
@@ -91,6 +107,11 @@ class Method(tf.keras.Model):
       raise ValueError(
         "Expected steps_per_execution=1: every step is paid for in the ledger"
         " before it runs."
+      )
+    if kwargs.get("jit_compile"):
+      raise ValueError(
+        "Expected jit_compile in the settings, which compile the gradients; a"
+        " whole step draws its noise outside of XLA."
       )
     # Without an optimizer `fit` compiles again, once it knows how many steps a
     # learning-rate schedule has.
@@ -108,6 +129,15 @@ class Method(tf.keras.Model):
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """The optimizer of the config; `steps` is the length of its schedule."""
     raise NotImplementedError
+
+  def make_train_function(self, force: bool = False):
+    """Keras' own, but only within the model's own `fit`."""
+    if self._session is None:
+      raise ValueError(
+        "Expected training by the model's own fit, which pays for every step;"
+        " received Keras' fit or train_on_batch."
+      )
+    return super().make_train_function(force)
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
@@ -131,9 +161,22 @@ class Method(tf.keras.Model):
     """Notes what was released so far, for the statement."""
     raise NotImplementedError
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
-    """Claimed, proven and audited privacy of the weights as they are now."""
+  def statement(self) -> privacy.PrivacyStatement:
+    """Claimed and proven figures of what the outlet counted."""
     raise NotImplementedError
+
+  def privacy_statement(self) -> privacy.PrivacyStatement:
+    """Claimed, proven and audited privacy of the weights as they are now.
+
+    Proven is what `statement` says, where all that it rests on was seen: the
+    method and sampler are among those that the tests run on neighbours
+    (`methods.proven`), the outlet counted every step with the noise that is
+    accounted, the initial weights were drawn by `fit` or declared public, and
+    the weights are those that were released.
+    """
+    if self._session is not None:
+      self._session.note()
+    return proven.complete(self, self.statement())
 
   def certifier(self):
     """None: the network has no certificate of its own; it can be smoothed."""
@@ -142,8 +185,44 @@ class Method(tf.keras.Model):
   def check_value_range(self, value_range: tuple[float, float]) -> None:
     """What a method requires of the declared range of the inputs."""
 
-  def begin(self, x, y, run_dir, resume: bool, value_range) -> None:
+  def check_data(self, x: np.ndarray, y: np.ndarray, value_range) -> None:
+    """What a method requires of the data, before anything is released."""
+
+  def begin(self, x, y, value_range) -> None:
     """What is released before the first step and the plan; default nothing."""
+
+  @property
+  def draws_initial_weights(self) -> bool:
+    """Whether a new run begins with weights that `fit` draws."""
+    return self._public_weights is None
+
+  def draw_initial_weights(self, key: randomness.Key) -> None:
+    """Gives the network fresh weights, as its own configuration says."""
+    models.redraw(self.network, key, self._own_layers)
+
+  @property
+  def outlet(self) -> outlet_lib.Outlet:
+    """What every release of a step goes through."""
+    if self._outlet is None:
+      raise ValueError(
+        "Expected a training in progress: nothing can be released. Call fit."
+      )
+    return self._outlet
+
+  def apply(
+    self,
+    released: outlet_lib.Released,
+    variables: Sequence[tf.Variable],
+    optimizer: tf.keras.optimizers.Optimizer | None = None,
+  ) -> None:
+    """Updates weights by what has been released, the only way to do so."""
+    if not isinstance(released, outlet_lib.Released):
+      raise TypeError(
+        "Expected what an Outlet released, received"
+        f" {type(released).__name__}: it would be neither counted nor noisy."
+      )
+    pairs = zip(released.tensors, variables)
+    (optimizer or self.optimizer).apply_gradients(pairs)
 
   def fit(
     self,
@@ -155,6 +234,7 @@ class Method(tf.keras.Model):
     run_dir: str | os.PathLike | None = None,
     resume: bool = False,
     callbacks: Sequence[tf.keras.callbacks.Callback] = (),
+    nonprivate_logs: bool = False,
     verbose: int = 1,
   ) -> tf.keras.callbacks.History:
     """Trains within the budget; everything is checked before it is touched.
@@ -168,51 +248,141 @@ class Method(tf.keras.Model):
       run_dir: run folder for ledger, checkpoints, history and TensorBoard.
         Without it nothing is written and nothing can be resumed.
       resume: go on with the run in `run_dir`.
-      callbacks: Keras callbacks.
+      callbacks: Keras callbacks. They see public logs only, so that whatever
+        they decide (to stop, to lower a rate) costs nothing.
+      nonprivate_logs: show callbacks what was computed on private data without
+        noise, under `nonprivate/`; the statement then says so.
       verbose: 0 is silent.
 
     Returns:
-      Keras' history of the last epochs.
+      Keras' history of the last epochs; what is called `nonprivate/` in it has
+      no noise.
     """
     if isinstance(x, data.Dataset):
       dataset, value_range = x, x.value_range
       x, y = dataset.x_train, dataset.y_train
       validation_data = validation_data or (dataset.x_test, dataset.y_test)
-    x, y = np.asarray(x), np.asarray(y)
+    if resume and run_dir is None:
+      raise ValueError("Expected run_dir with resume=True, received None.")
+    self._refuse_second_training()
+    refuse_replicas(self)
+    shape, classes = self._check(x, y, value_range, validation_data)
+    x, y = np.asarray(x, np.float32), np.asarray(y).astype(np.int64)
+    self.check_data(x, y, value_range)
+    root = randomness.Key.of(self.config.seed)
+    self._start_weights(root.child("initial weights"), resume)
+    session = training_session.Session(self, root)
+    self._outlet = session.outlet
+    try:
+      self._settle_plan(len(x), shape, value_range, classes)
+      session.rehearse(shape, value_range, classes)
+      session.open(run_dir, resume, (x, y), value_range)
+      self.begin(x, y, value_range)
+      if self.plan(len(x), shape) != self._plan:
+        self._settle_plan(len(x), shape, value_range, classes)
+      session.settle()
+      self._run_record["nonprivate_logs"] = bool(nonprivate_logs and callbacks)
+      return session.train(
+        x, y, validation_data, list(callbacks), nonprivate_logs, verbose
+      )
+    finally:
+      session.close()
+      self._outlet = None
+
+  def _check(
+    self, x, y, value_range, validation_data
+  ) -> tuple[tuple[int, ...], int]:
+    """Refuses data that do not fit; the shape of an input and the classes."""
+    x = np.asarray(x)
     shape = input_shape(self.network) or x.shape[1:]
     self.check_value_range(value_range)
     validate.examples(value_range, 1 + len(shape), x_train=x)
     _require_shape(shape, x_train=x)
+    _require_float32(self.network)
     classes = self.network(tf.zeros([1, *shape])).shape[-1]
-    validate.labels(classes, len(x), y_train=y)
+    validate.labels(classes, len(x), y_train=np.asarray(y))
     if validation_data is not None:
       x_test, y_test = validation_data
       validate.examples(value_range, 1 + len(shape), x_test=x_test)
       _require_shape(shape, x_test=x_test)
       validate.labels(classes, len(x_test), y_test=y_test)
+    return tuple(shape), classes
+
+  def _refuse_second_training(self) -> None:
     if self._run_record.get("steps"):
       raise ValueError(
         f"This model has been trained for {self._run_record['steps']} steps: a"
         " second fit would release more than its statement says. Wrap a fresh"
         " network; with resume=True its weights come from the run folder."
       )
-    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+    earlier = models.released(self.network)
+    if earlier is not None:
       raise ValueError(
-        "Expected one replica: noise is added once per step. Train under the"
-        " default strategy."
+        f"Expected a network that was not trained before, received"
+        f" {self.network.name!r}, whose weights carry {earlier.get('steps', 0)}"
+        " releases of an earlier training: no statement would count both. Build"
+        " a fresh network."
       )
-    if resume and run_dir is None:
-      raise ValueError("Expected run_dir with resume=True, received None.")
-    self.begin(x, y, run_dir, resume, value_range)
-    plan = self.plan(len(x), shape)
+
+  def _start_weights(self, key: randomness.Key, resume: bool) -> None:
+    """Draws the weights that a new run begins with, or keeps declared ones."""
+    if self._public_weights is not None:
+      for weight in self.network.weights:
+        if not np.all(np.isfinite(weight.numpy())):
+          raise ValueError(
+            f"Expected finite weights, received NaN or infinity in"
+            f" {weight.name!r}. Start from a fresh network."
+          )
+      self._run_record.update(
+        initial_weights="public", public_weights=self._public_weights
+      )
+      return
+    if not self.draws_initial_weights:
+      return
+    signs = models.signs_of_training(self.network)
+    if signs and not resume:
+      raise ValueError(
+        f"Expected a fresh network, whose weights fit draws anew, received"
+        f" {self.network.name!r}, which shows signs of training: {signs}. Pass"
+        " public_weights='why they do not depend on the private data' to keep"
+        " its weights, or build it again."
+      )
+    self.draw_initial_weights(key)
+    self._run_record["initial_weights"] = "drawn"
+
+  def _settle_plan(self, num_examples, shape, value_range, classes) -> None:
+    """Plans, compiles and builds what the steps use."""
+    plan = self.plan(num_examples, shape)
     if not self.optimizer or self._compile_arguments is not None:
       arguments = dict(self._compile_arguments or {})
       self.compile(optimizer=self.make_optimizer(plan.steps), **arguments)
+      self._compile_arguments = arguments
     self._plan = plan
     self.prepare(plan, shape, value_range, classes)
-    self.make_train_function(force=True)
-    run = training_session.Session.open(self, plan, run_dir, resume)
-    return run.train(x, y, validation_data, list(callbacks), verbose)
+    _require_new_optimizer(self.optimizer)
+    self.outlet.forget_traces()
+    self.train_function = None  # traced anew, with this plan
+
+  def simulate(
+    self,
+    num_examples: int,
+    value_range: tuple[float, float] = (0.0, 1.0),
+    key: randomness.Key | None = None,
+  ) -> outlet_lib.Simulation:
+    """Makes `train_step` run outside of `fit`: for audits, tests, benchmarks.
+
+    Nothing is counted, and no statement speaks of the weights afterwards.
+
+    Args:
+      num_examples: n of the plan.
+      value_range: of the inputs.
+      key: of the noise; None: a new one.
+    """
+    shape = input_shape(self.network)
+    classes = self.network.output_shape[-1]
+    self._outlet = outlet_lib.Simulation(key or randomness.Key.of(None))
+    self._settle_plan(num_examples, shape, value_range, classes)
+    return self._outlet
 
   def state_variables(self) -> list[tf.Variable]:
     """All that a checkpoint must hold to go on."""
@@ -227,9 +397,17 @@ class Method(tf.keras.Model):
     """What the training released: steps, sessions, noise, sampling."""
     return dict(self._run_record)
 
-  def set_session(self, key: np.ndarray, step: int) -> None:
-    """Starts a session: fresh randomness, steps counted on."""
-    self._state.key.assign(key)
+  @property
+  def planned_steps(self) -> int:
+    """Steps of the whole run."""
+    return self._plan.steps
+
+  def begin_session(self) -> None:
+    """What a method draws once, when its first session begins."""
+
+  def set_step(self, seed: np.ndarray, step: int) -> None:
+    """Begins a step: its public seed and its number."""
+    self._state.key.assign(seed)
     self._state.step.assign(step)
 
   def swap_average(self) -> None:
@@ -276,6 +454,41 @@ def _require_shape(shape: Sequence[int], **arrays: np.ndarray) -> None:
         f"Expected {name} with examples of shape {tuple(shape)}, which the"
         f" network takes, received {tuple(np.shape(array)[1:])}."
       )
+
+
+def _require_float32(network: tf.keras.Model) -> None:
+  """Refuses other precisions: clipping and its bounds are for float32."""
+  for layer in [network, *network.submodules]:
+    kind = getattr(layer, "compute_dtype", None) or "float32"
+    if isinstance(layer, tf.keras.layers.Layer) and kind != "float32":
+      raise ValueError(
+        f"Expected a network that computes in float32, received {kind} in"
+        f" {layer.name!r}. Build it under the default policy."
+      )
+
+
+def _require_new_optimizer(optimizer: tf.keras.optimizers.Optimizer) -> None:
+  """Refuses an optimizer that remembers an earlier training."""
+  if int(optimizer.iterations):
+    raise ValueError(
+      f"Expected a new optimizer, received one that has made"
+      f" {int(optimizer.iterations)} steps: what it remembers of other data is"
+      " in no figure. Compile with a new one."
+    )
+
+
+def refuse_replicas(model: tf.keras.Model) -> None:
+  """Refuses several replicas, whichever strategy made them."""
+  strategies = [tf.distribute.get_strategy(), model.distribute_strategy]
+  strategies += [
+    getattr(weight, "distribute_strategy", None)
+    for weight in model.network.weights
+  ]
+  if any(s is not None and s.num_replicas_in_sync > 1 for s in strategies):
+    raise ValueError(
+      "Expected one replica: noise is added once per step. Build and train the"
+      " network under the default strategy."
+    )
 
 
 def require_unit_range(value_range: tuple[float, float], name: str) -> None:

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob.bounds import domain as domain_lib
 from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import robust_config
 from tf_privrob.methods import schedules
@@ -108,13 +108,7 @@ class RobustTraining(dp_sgd.DPSGD):
     }
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
-    """Checks the weights, then builds what DP-SGD needs."""
-    for weight in self.network.weights:
-      if not np.all(np.isfinite(weight.numpy())):
-        raise ValueError(
-          f"Expected finite weights, received NaN or infinity in"
-          f" {weight.name!r}. Start from a fresh network."
-        )
+    """Notes the value range, then builds what DP-SGD needs."""
     self._value_range = tuple(float(end) for end in value_range)
     self._run_record["value_range"] = list(self._value_range)
     super().prepare(plan, shape, value_range, num_classes)
@@ -147,16 +141,19 @@ class RobustTraining(dp_sgd.DPSGD):
     del images
     return tf.ones_like(labels, tf.bool)
 
-  def _noisy_sum(self, total: gradients.ClippedSum) -> list[tf.Tensor]:
+  def _noisy_sum(self, total: gradients.ClippedSum) -> outlet_lib.Released:
     """What is divided by the batch size: scaled by the settings."""
-    found = super()._noisy_sum(total)
     size = self._plan.sampler.expected_batch_size
-    if self.config.reduction == "sum":
-      found = [size * gradient for gradient in found]
-    if self.config.update_clip_norm is not None:
-      most = size * self.config.update_clip_norm
-      found, _ = tf.clip_by_global_norm(found, most)
-    return found
+
+    def scaled(found):
+      if self.config.reduction == "sum":
+        found = [size * gradient for gradient in found]
+      if self.config.update_clip_norm is not None:
+        most = size * self.config.update_clip_norm
+        found, _ = tf.clip_by_global_norm(found, most)
+      return found
+
+    return super()._noisy_sum(total).map(scaled)
 
   def _regularization_gradients(self, variables) -> list[tf.Tensor]:
     """Those of the layers, and the weight decay of kernels."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,15 +13,14 @@ from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import mechanisms
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import method
-from tf_privrob.methods import one_shot
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import secure_sgd_config
 from tf_privrob.methods import secure_sgd_released
 
-_GRADIENT_STREAM = 0
 _UNIT = mechanisms.GaussianMechanism(1.0, 1.0)
 _REDISTRIBUTION_CAVEAT = (
   "The redistribution vector is computed from raw training data, after a"
@@ -117,24 +116,17 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
 
   # The noise at h.
 
-  def begin(self, x, y, run_dir, resume, value_range) -> None:
+  def begin(self, x, y, value_range) -> None:
     """Measures r and Delta_HGM, then makes the draw at h."""
-    self.plan(len(x), x.shape[1:])  # refuse before the work
     given = self._given.redistribution
     if given is not None:
       spread, kernel = given, hidden_noise.first_kernel(self._place).numpy()
       sensitivity = heterogeneous.claimed_sensitivity(kernel, spread)
     else:
-      found, _ = one_shot.once(
-        run_dir,
+      found, _ = self.outlet.once(
         "redistribution",
-        resume,
-        lambda attempt: secure_sgd_released.measure(
-          self.network,
-          self.config,
-          x,
-          y,
-          one_shot.seed_of(self.config.seed, attempt),
+        lambda key: secure_sgd_released.measure(
+          self.network, self.config, x, y, key
         ),
       )
       spread = found[:-1].reshape(self.hidden_noise_shape)
@@ -147,7 +139,8 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
       for size in (1.0, sensitivity)
     ]
     self.redistribution.assign(spread)
-    self.fixed_noise.assign(self.draw(_draw_seed(config.seed), 2.0))
+    key = randomness.Key.of(config.seed).child("fixed noise at h")
+    self.fixed_noise.assign(self.draw(key.stateless_seed(), 2.0))
 
   @property
   def _stddevs(self) -> tuple[float, tf.Tensor]:
@@ -226,12 +219,14 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     with tf.GradientTape() as tape:
       losses, metrics = self._example_losses((images, labels), seed=None)
       loss = tf.reduce_mean(losses)
-    noisy = secure_sgd_released.update(
-      tape.gradient(loss, variables),
-      self.config,
-      self._state.seed(_GRADIENT_STREAM),
+    clipped = secure_sgd_released.clip(
+      tape.gradient(loss, variables), self.config.l2_clip_norm
     )
-    self.optimizer.apply_gradients(zip(noisy, variables))
+    # Nothing bounds what one example does to the biases.
+    noisy = self.outlet.gaussian(
+      clipped, self.config.gradient_stddev, math.inf
+    )
+    self.apply(noisy, variables)
     self._state.step.assign_add(1)
     return {
       "nonprivate/loss": loss,
@@ -248,14 +243,14 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     kind = self._run_record.get("redistribution", self._given.kind)
     return kind == "public" and not self._released
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """Claimed by the moments accountant; proven where DP-SGD's proof holds."""
     config, record = self.config, self._run_record
     caveats = []
     if record.get("redistribution", self._given.kind) != "public":
       caveats.append(_REDISTRIBUTION_CAVEAT)
     if not self._released:
-      found = super().privacy_statement()
+      found = super().statement()
       if self._public:
         return found
       return found.replace(proven=None, caveats=(*caveats, *found.caveats))
@@ -373,10 +368,3 @@ class _Given:
     """Where r comes from."""
     return "raw_data" if self.redistribution is None else "public"
 
-
-def _draw_seed(seed: int | None) -> int:
-  """Of the draw at h: from the run's seed or the operating system."""
-  if seed is None:
-    return int.from_bytes(os.urandom(7), "little")
-  words = np.random.SeedSequence([seed, 6]).generate_state(1)
-  return int(words[0])

@@ -11,32 +11,23 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import mechanisms
+from tf_privrob import randomness
 from tf_privrob.mechanisms import heterogeneous
-from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import noise_place
 from tf_privrob.methods import secure_sgd_config
 
-_UNIT = mechanisms.GaussianMechanism(1.0, 1.0)
 
-
-def update(
-  gradients: Sequence[tf.Tensor],
-  config: secure_sgd_config.SecureSGDConfig,
-  seed: tf.Tensor,
+def clip(
+  gradients: Sequence[tf.Tensor], l2_clip_norm: float
 ) -> list[tf.Tensor]:
-  """The code's "private" update from the mean gradient of a batch.
+  """What the code makes of the mean gradient of a batch before its noise.
 
-  Kernels are clipped to C each, biases are left alone, and N(0,
-  gradient_stddev^2) is added to every value.
+  Kernels are clipped to C each, biases are left alone.
   """
-  clipped = [
-    tf.clip_by_norm(g, config.l2_clip_norm) if len(g.shape) > 1 else g
-    for g in gradients
-  ]
   return [
-    g + config.gradient_stddev * n
-    for g, n in zip(clipped, dp_sgd.draw(_UNIT, gradients, seed))
+    tf.clip_by_norm(g, l2_clip_norm) if len(g.shape) > 1 else g
+    for g in gradients
   ]
 
 
@@ -64,14 +55,14 @@ def measure(
   config: secure_sgd_config.SecureSGDConfig,
   x: np.ndarray,
   y: np.ndarray,
-  seed: int,
+  key: randomness.Key,
 ) -> np.ndarray:
   """R, flat, and Delta_HGM of a copy that is trained and thrown away.
 
   The copy is trained without noise at h, by the released step, and r is taken
   from raw batches of the training data.
   """
-  rng = np.random.default_rng(seed)
+  rng = np.random.default_rng(key.integer())
   copy = tf.keras.models.clone_model(network)
   copy.set_weights(network.get_weights())
   place = hidden_noise.find(copy)
@@ -87,7 +78,13 @@ def measure(
           labels, copy(images, training=True)
         )
       )
-    noisy = update(tape.gradient(loss, variables), config, noise_seed)
+    clipped = clip(tape.gradient(loss, variables), config.l2_clip_norm)
+    noise = mechanisms.GaussianMechanism(1.0, config.gradient_stddev)
+    fold_in = tf.random.experimental.stateless_fold_in
+    noisy = [
+      noise.add_noise(gradient, fold_in(noise_seed, number))
+      for number, gradient in enumerate(clipped)
+    ]
     optimizer.apply_gradients(zip(noisy, variables))
 
   size = min(config.batch_size, len(x))
@@ -96,7 +93,7 @@ def measure(
     step(
       tf.constant(x[rows], tf.float32),
       tf.constant(y[rows], tf.int64),
-      tf.constant([seed % 2**31, number]),
+      tf.constant(key.child("step", number).stateless_seed()),
     )
   count = min(len(x), config.redistribution_batches * size)
   rows = rng.choice(len(x), count, replace=False)

@@ -11,11 +11,11 @@ import tensorflow as tf
 from tf_privrob import certify
 from tf_privrob import mechanisms
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import method
-from tf_privrob.methods import one_shot
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 from tf_privrob.methods import secure_sgd_config
@@ -113,26 +113,25 @@ class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
       self.config.dp_delta,
     )
 
-  def begin(self, x, y, run_dir, resume, value_range) -> None:
-    """Releases r, or reads that of a resumed run."""
-    self.plan(len(x), x.shape[1:])  # refuse before anything is released
-    found = self._public.redistribution
+  def check_data(self, x, y, value_range) -> None:
+    """Refuses public data that do not fit."""
     if self._public.data is not None:
       public_x, public_y = self._public.data
       validate.examples(value_range, x.ndim, public_x=public_x)
       validate.labels(
         self.network.output_shape[-1], len(public_x), public_y=public_y
       )
-      found = self._spread(self._importance(public_x, public_y))
+
+  def begin(self, x, y, value_range) -> None:
+    """Releases r, or reads that of a resumed run."""
+    found = self._public.redistribution
+    if self._public.data is not None:
+      found = self._spread(self._importance(*self._public.data))
     elif self._source == "private":
-      released, releases = one_shot.once(
-        run_dir,
+      released, releases = self.outlet.once(
         "redistribution",
-        resume,
-        lambda attempt: self._release(
-          x, y, one_shot.seed_of(self.config.seed, attempt)
-        ),
-        settings={"noise_multiplier": self.mechanism.noise_multiplier},
+        lambda key: self._release(x, y, key),
+        {"noise_multiplier": self.mechanism.noise_multiplier},
       )
       self._run_record["redistribution_releases"] = releases
       found = self._spread(released)
@@ -148,10 +147,10 @@ class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
       total += relevance.clip(magnitudes, clip_norm, 2).sum(axis=0)
     return total
 
-  def _release(self, x, y, seed: int) -> np.ndarray:
+  def _release(self, x, y, key: randomness.Key) -> np.ndarray:
     """The noisy sum, of sensitivity C for one added or removed example."""
     total = tf.constant(self._importance(x, y), tf.float64)
-    return self.mechanism.add_noise(total, seed).numpy()
+    return self.mechanism.add_noise(total, key).numpy()
 
   def _spread(self, importance: np.ndarray) -> np.ndarray:
     """R from an importance of any scale: floor, power, sum K."""
@@ -217,9 +216,9 @@ class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
     """Adds r."""
     return [*super().state_variables(), self.redistribution]
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """DP-SGD's, with r composed and what is taken to be public."""
-    found = super().privacy_statement()
+    found = super().statement()
     assumed = [_PUBLIC_WEIGHTS]
     if self._source == "public":
       assumed.append(_PUBLIC_REDISTRIBUTION)

@@ -1,96 +1,161 @@
-"""A stretch of training: pays, trains, writes; and can be resumed.
+"""A stretch of training: rehearses, pays, trains, writes; and can be resumed.
 
-Order of events for every step: the ledger is charged and on disk, the step
-runs, the checkpoint is written. A killed run therefore counts at least the
-steps that its weights have seen, and loses at most the steps since its last
-checkpoint (one by default). Every session has its own randomness, so a step
-that is run again after a crash is a new release, with new noise, and is paid
-for again.
+Order of events: one step on synthetic data, so that whatever can go wrong does
+so before anything is paid; then the ledger is opened, and for every step the
+outlet charges it, on disk, before the noisy sum exists; the checkpoint follows
+the step. A killed run therefore counts at least the steps that its weights have
+seen, and loses at most the steps since its last checkpoint (one by default).
+Every session has a key of its own, so a step that is run again after a crash is
+a new release, with new noise, and is paid for again.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
-import time
 
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import models
 from tf_privrob import privacy
-from tf_privrob import progress
-from tf_privrob import run_folder
+from tf_privrob import randomness
 from tf_privrob.methods import checkpoint
-from tf_privrob.methods import plan as training_plan
+from tf_privrob.methods import identity
+from tf_privrob.methods import journal as journal_lib
+from tf_privrob.methods import outlet as outlet_lib
 
 _VALIDATION_BATCH = 1000
+_REHEARSED_ROWS = 16
+_LEDGER = "ledger.jsonl"
 
 
 class Session:
-  """One session of a run; `open` restores what earlier ones left."""
+  """One session of a run.
 
-  def __init__(self, model, plan, folder, ledger):
+  Args:
+    model: the method.
+    root: key of the run's randomness.
+
+  Attributes:
+    outlet: what the steps of this session release through.
+  """
+
+  def __init__(self, model, root: randomness.Key):
     self._model = model
-    self._plan = plan
-    self._folder = folder
-    self._ledger = ledger
-    self.index = ledger.session if ledger else 0
-    self.charged = ledger.steps if ledger else 0
+    self._root = root
+    self._folder = self._ledger = self._key = None
+    self._resumed = False
+    self.outlet = outlet_lib.Outlet()
 
-  @classmethod
+  # Before anything is paid.
+
+  def rehearse(self, shape, value_range, num_classes: int) -> None:
+    """Two steps on synthetic data, after which everything is as before.
+
+    Whatever would stop the first steps (memory, types, a rate that overflows)
+    stops here, before any budget is spent.
+    """
+    model = self._model
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(*value_range, (_REHEARSED_ROWS, *shape))
+    labels = rng.integers(0, num_classes, _REHEARSED_ROWS)
+    variables = [*model.state_variables(), model._state.key, model._state.step]
+    before = [variable.numpy() for variable in variables]
+    try:
+      batch = model._plan.sampler.rehearsal(rows.astype(np.float32), labels)
+      batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
+      with self.outlet.rehearsal(), self._training():
+        step = model.make_train_function()
+        for _ in range(2):
+          step(iter([batch]))
+      overflown = _not_finite(model.network)
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+      raise ValueError(
+        "Expected chunks that fit into memory, received physical_batch_size="
+        f"{getattr(model._plan.sampler, 'physical_batch_size', len(rows))}."
+        " Lower it; the result stays the same."
+      ) from error
+    finally:
+      for variable, value in zip(variables, before):
+        variable.assign(value)
+    if overflown:
+      rate = getattr(model.config, "learning_rate", None)
+      raise ValueError(
+        f"Expected weights that stay finite, but two steps on synthetic data"
+        f" made {overflown!r} overflow with learning_rate={rate}. Lower it."
+      )
+
   def open(
-    cls,
-    model,
-    plan: training_plan.TrainingPlan,
-    run_dir: str | os.PathLike | None,
-    resume: bool,
-  ) -> Session:
-    """Opens or resumes the run in `run_dir` and restores its weights."""
-    if run_dir is None:
+    self, run_dir: str | os.PathLike | None, resume: bool, data, value_range
+  ) -> None:
+    """Opens or resumes the run in `run_dir`."""
+    model, index = self._model, 0
+    if run_dir is not None:
+      folder = self._folder = pathlib.Path(run_dir)
+      self._resumed = resume
       if resume:
-        raise ValueError("Expected run_dir with resume=True, received None.")
-      return cls(model, plan, None, None)
-    folder = pathlib.Path(run_dir)
-    resumed = resume and (folder / "ledger.jsonl").exists()
-    if resumed and plan.sampler.kind == "shuffle" and plan.noise_multiplier:
+        self._refuse_resume(folder)
+      else:
+        identity.require_fresh(folder)
+      folder.mkdir(parents=True, exist_ok=True)
+      self._ledger = privacy.Ledger.open(
+        folder / _LEDGER, identity.parameters(model, data, value_range), resume
+      )
+      identity.bind(folder, self._ledger.run, data, model.config.seed, resume)
+      index = self._ledger.session
+    self._key = self._root.child("session", index)
+    self.outlet.open(self._key.child("noise"), self._ledger, self._folder)
+
+  def _refuse_resume(self, folder: pathlib.Path) -> None:
+    plan = self._model._plan
+    if not (folder / _LEDGER).exists():
+      raise ValueError(
+        f"Expected a run to resume in {folder}, found no {_LEDGER}. If the run"
+        " never began, start it without resume; if the file was lost, the steps"
+        " that its weights have seen are unknown: begin a new run_dir."
+      )
+    if plan.sampler.kind == "shuffle" and plan.noise_multiplier:
       raise ValueError(
         "Expected sampler='poisson' to resume a private run: a resumed shuffle"
         " deals an epoch anew, so an example may take part twice in it and the"
         " budget would not cover that."
       )
-    folder.mkdir(parents=True, exist_ok=True)
-    ledger = privacy.Ledger.open(
-      folder / "ledger.jsonl",
-      parameters={
-        "method": type(model).__name__,
-        **model.ledger_parameters(plan),
-      },
-      max_steps=plan.limit,
-      resume=resumed,
-    )
-    if resumed:
-      checkpoint.restore(folder / "checkpoints", model.state_variables())
-    return cls(model, plan, folder, ledger)
+
+  def settle(self) -> None:
+    """Binds the run to its plan, and restores what earlier sessions left."""
+    model, plan = self._model, self._model._plan
+    self.outlet.limit_to(plan.limit)
+    if self._ledger is None:
+      return
+    self._ledger.settle(model.ledger_parameters(plan), plan.limit)
+    places = self._folder / "checkpoints"
+    if self._resumed and (self._ledger.steps or places.exists()):
+      checkpoint.restore(places, model.state_variables(), self._ledger)
+    else:
+      self.save()
+
+  # Training.
 
   def train(
-    self, x, y, validation_data, callbacks, verbose
+    self, x, y, validation_data, callbacks, nonprivate_logs: bool, verbose
   ) -> tf.keras.callbacks.History:
     """Runs the steps that are left; returns the history of this session."""
-    model, sampler = self._model, self._plan.sampler
-    seed = model.config.seed
-    if seed is None:
-      seed = int.from_bytes(os.urandom(8), "little")
-    words = np.random.SeedSequence([seed, self.index]).generate_state(2)
-    model.set_session(key=words.view(np.int32), step=self.charged)
-    if self.charged:
-      model.count_steps(self.charged, self.index + 1)
-    journal = _Journal(model, self._plan, self._ledger, self._folder, verbose)
+    model, plan = self._model, self._model._plan
+    models.mark_released(model.network.variables, model._run_record)
+    self.begin_step()
+    model.begin_session()
+    journal = journal_lib.Journal(model, self, self._folder, verbose)
+    if not nonprivate_logs:
+      callbacks = [journal_lib.PublicLogs(callback) for callback in callbacks]
     history = tf.keras.callbacks.History()
     history.history, history.epoch = {}, []
-    try:
+    with self._training():
       for start, epochs, steps in self._blocks():
-        batches = sampler.batches(x, y, seed, self.index, start, epochs * steps)
-        first = start // self._plan.round_steps
+        batches = plan.sampler.batches(
+          x, y, self._key.child("sampling"), start, epochs * steps
+        )
+        first = start // plan.round_steps
         block = tf.keras.Model.fit(
           model,
           batches,
@@ -107,16 +172,15 @@ class Session:
           history.history.setdefault(name, []).extend(values)
         if model.stop_training:
           break
+      self.require_finite()
       model.swap_average()
-    finally:
-      if self._ledger:
-        self._ledger.close()
     return history
 
   def _blocks(self):
     """(first step, epochs, steps an epoch): Keras' epochs have one length."""
-    end, length = self._plan.steps, self._plan.round_steps
-    start = self.charged
+    plan = self._model._plan
+    end, length = plan.steps, plan.round_steps
+    start = self.outlet.steps
     if start < end and start % length:
       rest = min(length - start % length, end - start)
       yield start, 1, rest
@@ -128,81 +192,80 @@ class Session:
     if start < end:
       yield start, 1, end - start
 
+  def _training(self):
+    return _Training(self._model, self)
 
-class _Journal(tf.keras.callbacks.Callback):
-  """Charges the ledger before a step and writes down what came of it."""
+  def begin_step(self) -> None:
+    """Gives the coming step its public seed; refuses one beyond the budget."""
+    number = self.outlet.steps
+    seed = self._key.child("step", number).stateless_seed()
+    self._model.set_step(seed, number)
 
-  def __init__(self, model, plan, ledger, folder, verbose):
-    super().__init__()
-    self._method = model
-    self._plan = plan
-    self._ledger = ledger
-    self._folder = folder
-    self._steps = ledger.steps if ledger else 0
-    self._started = time.monotonic()
-    self._writer = (
-      tf.summary.create_file_writer(str(folder / "tb")) if folder else None
-    )
-    self._progress = (
-      progress.Progress(plan.steps, "train", done=self._steps)
-      if verbose
-      else None
-    )
-    self._note = ""
-
-  def on_train_batch_begin(self, batch, logs=None):
-    """Pays for the step before it runs."""
-    if self._ledger:
-      self._ledger.charge()
-    self._steps += 1
-
-  def on_train_batch_end(self, batch, logs=None):
-    """Keeps the weights, so that a crash loses at most a few steps."""
+  def note(self) -> None:
+    """Writes into the record what was released so far."""
+    record = self._model._run_record
+    steps = self.outlet.steps
+    if not steps or self._key is None:
+      return
     sessions = self._ledger.session + 1 if self._ledger else 1
-    self._method.count_steps(self._steps, sessions)
-    due = self._steps % self._method.config.checkpoint_every == 0
-    if self._folder and (due or self._steps == self._plan.steps):
+    self._model.count_steps(steps, sessions)
+    record.update(
+      outlet_multiplier=self.outlet.noise_multiplier,
+      seeded=self._model.config.seed is not None,
+      in_ledger=self._ledger is not None,
+    )
+    if self._ledger:
+      record.update(run=self._ledger.run, moved=self._ledger.moved)
+
+  def save(self) -> None:
+    """Writes a checkpoint that is bound to the run and to what it paid."""
+    if self._ledger is not None:
       checkpoint.save(
         self._folder / "checkpoints",
-        self._steps,
-        self._method.state_variables(),
+        self._model.state_variables(),
+        self._ledger,
       )
-    if self._progress:
-      self._progress.update(1, self._note)
 
-  def on_test_begin(self, logs=None):
-    """Validation looks at the averaged weights, which are what comes out."""
-    self._method.swap_average()
+  def require_finite(self) -> None:
+    """Stops a training whose weights, which are released, have diverged."""
+    name = _not_finite(self._model.network)
+    if name:
+      spent = self._model.spent_dp_epsilon(self.outlet.steps)
+      spent = "no known budget" if spent is None else f"dp_epsilon {spent:.4g}"
+      raise ValueError(
+        f"The weights diverged: {name!r} is NaN or infinite after step"
+        f" {self.outlet.steps}, which has cost {spent}. Lower the learning rate"
+        " and begin a new run."
+      )
 
-  def on_test_end(self, logs=None):
-    """Back to the weights that are being trained."""
-    self._method.swap_average()
+  def close(self) -> None:
+    """Ends the session, however it went: counts, and lets the ledger go."""
+    self.note()
+    if self.outlet.steps and self._key is not None:
+      weights = models.fingerprint(self._model.network)
+      self._model._run_record["weights"] = weights
+    self.outlet.close()
 
-  def on_epoch_end(self, epoch, logs=None):
-    """One line of history and the TensorBoard scalars."""
-    logs = dict(logs or {})
-    spent = self._method.spent_dp_epsilon(self._steps)
-    row = {
-      "epoch": epoch + 1,
-      "step": self._steps,
-      "dp_epsilon": spent,
-      "eval_accuracy": logs.get("val_accuracy"),
-      **{k: float(v) for k, v in logs.items() if k.startswith("nonprivate/")},
-      "seconds": round(time.monotonic() - self._started, 3),
-    }
-    if logs.get("val_accuracy") is not None:
-      self._note = f"eval {logs['val_accuracy']:.4f}"
-    if not self._folder:
-      return
-    run_folder.RunFolder(self._folder).append_history(row)
-    scalars = {
-      "privacy/dp_epsilon_proven": spent,
-      "eval/accuracy": logs.get("val_accuracy"),
-      "eval/loss": logs.get("val_loss"),
-      **{k: v for k, v in row.items() if k.startswith("nonprivate/")},
-    }
-    with self._writer.as_default(step=self._steps):
-      for name, value in scalars.items():
-        if value is not None:
-          tf.summary.scalar(name, value)
-    self._writer.flush()
+
+class _Training:
+  """While it lasts, the model trains; errors of the outlet come out as such."""
+
+  def __init__(self, model, session: Session):
+    self._model, self._session = model, session
+
+  def __enter__(self):
+    self._model._session = self._session
+
+  def __exit__(self, kind, error, trace):
+    self._model._session = None
+    failure = self._session.outlet.failure
+    if failure is not None and isinstance(error, tf.errors.OpError):
+      raise failure from None
+
+
+def _not_finite(network: tf.keras.Model) -> str | None:
+  """The first weight that is NaN or infinite."""
+  for weight in network.weights:
+    if weight.dtype.is_floating and not np.isfinite(weight.numpy()).all():
+      return weight.name
+  return None

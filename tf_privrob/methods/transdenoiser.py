@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,16 +13,15 @@ import tensorflow as tf
 from tf_privrob import gradients
 from tf_privrob import mechanisms
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import denoising
-from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import method
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import transdenoiser_config
 
 _NON_NEGATIVE = "non_negative"
-_STREAM = 0  # of the gradient noise
-_UNIT = mechanisms.GaussianMechanism(1.0, 1.0)
 _CAVEATS = {
   "scale": (
     "The scale of the gradient noise follows from S_min of the private batch,"
@@ -160,19 +158,17 @@ class TransDenoiser(denoising.DenoiserSGD):
     """sum_i a_i^2 A_i A_i^T over the non-negative cases, slice by slice."""
     return self._parts.transformation.partial(batch[0], coefficients)
 
-  def _noisy_sum(self, total) -> list[tf.Tensor]:
+  def _noisy_sum(self, total) -> outlet_lib.Released:
     """Adds the draws of Algorithm 1 to the sums of both groups."""
     if not self._private:
       return super()._noisy_sum(total)
     sums = [tf.add_n(list(parts)) for parts in zip(*total.gradients)]
-    unit = self._noise_unit()
-    for number, stddevs in enumerate(self._draws(total)):
-      draw = dp_sgd.draw(_UNIT, sums, self._state.seed(_STREAM, number))
-      sums = [
-        value + unit * tf.cast(stddevs[k], tf.float32) * noise
-        for value, noise, k in zip(sums, draw, self._clipped.slice_of)
-      ]
-    return sums
+    unit, sensitivity = self._noise_unit(), self._clipped.sensitivity()
+    if self.config.variant == "sepdp":
+      return self.outlet.gaussian(sums, unit * self.config.xi_up, sensitivity)
+    by_slice = unit * self._stddevs(total)
+    stddevs = [by_slice[k] for k in self._clipped.slice_of]
+    return self.outlet.gaussian(sums, stddevs, sensitivity)
 
   def _noise_unit(self) -> float:
     """What xi = 1 is on the sum of gradients."""
@@ -180,17 +176,19 @@ class TransDenoiser(denoising.DenoiserSGD):
     unit = self.config.l2_clip_norm
     return unit * size if self.config.units == "mean" else unit
 
-  def _draws(self, total) -> list[tf.Tensor]:
-    """The scale of each draw of this step, in units of xi, slice by slice."""
+  def _stddevs(self, total) -> tf.Tensor:
+    """The scale of this step's noise, in units of xi, slice by slice.
+
+    Two draws of a group each, both added to the sum of all, are one draw of the
+    root of their squares.
+    """
     config = self.config
     upper = config.xi_up * tf.ones([len(self._parts.slices)], tf.float64)
-    if config.variant == "sepdp":
-      return [upper]
     extra = self._extra_stddev(total)
     has_member = tf.cast(total.members > 0, tf.float64)
     if config.noise_per == "batch":
-      return [tf.where(total.members[1] > 0, upper, extra)]
-    return [extra * has_member[0], upper * has_member[1]]
+      return tf.where(total.members[1] > 0, upper, extra)
+    return tf.sqrt((extra * has_member[0]) ** 2 + (upper * has_member[1]) ** 2)
 
   def _extra_stddev(self, total) -> tf.Tensor:
     """sigma_bar of line 16, slice by slice; counts what it was."""
@@ -238,11 +236,11 @@ class TransDenoiser(denoising.DenoiserSGD):
 
   # Guarantees and the run.
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """Claimed as the paper computes it; proven where the noise was constant."""
     config, record = self.config, self._run_record
     if not (self._private and record.get("steps")):
-      return super().privacy_statement()
+      return super().statement()
     release = privacy.poisson_sgd(
       config.xi_up, record["sampling_prob"], record["steps"]
     )
@@ -255,7 +253,7 @@ class TransDenoiser(denoising.DenoiserSGD):
         claimed=claimed,
         proven=None,
         sampler=record["sampler"],
-        caveats=(*caveats, *record["caveats"]),
+        caveats=caveats,
       )
     found = privacy.PrivacyStatement.for_dp_sgd(
       noise_multiplier=self._proven_multiplier(),
@@ -266,7 +264,7 @@ class TransDenoiser(denoising.DenoiserSGD):
       num_examples=record["num_examples"],
       epochs=record["participations"],
       claimed=claimed,
-      extra_caveats=(*caveats, *record["caveats"]),
+      extra_caveats=caveats,
     )
     return found.replace(assumptions=(*found.assumptions, *self.assumptions()))
 
@@ -382,9 +380,8 @@ class _Parts:
 
 def _secret_words(seed: int | None) -> np.ndarray:
   """Of noise that is drawn once for each example: the same in all sessions."""
-  entropy = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-  words = np.random.SeedSequence([entropy, 7]).generate_state(2)
-  return words.view(np.int32)
+  key = randomness.Key.of(seed).child("fixed input noise")
+  return key.words(1).view(np.int32)
 
 
 def _noise_by_content(images: tf.Tensor, key: np.ndarray) -> tf.Tensor:

@@ -75,9 +75,9 @@ class SoundTransDenoiser(denoising.DenoiserSGD):
       probs = tf.nn.softmax(self.classifier(images))
     return tf.repeat(tf.stop_gradient(probs)[:, None], logits.shape[1], axis=1)
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """DP-SGD's, if the classifier is public."""
-    found = super().privacy_statement()
+    found = super().statement()
     if not self._private:
       return found
     return found.replace(assumptions=(*found.assumptions, *self.assumptions()))

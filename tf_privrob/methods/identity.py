@@ -1,0 +1,117 @@
+"""What makes a run the same run: settings, data, network, and its folder.
+
+The ledger keeps the settings in the open. What depends on the private data, or
+tells the seed, is kept apart under `nonprivate/` of the run folder, for resumed
+sessions to compare: a hash of a data set tells whoever guesses it that the
+guess was right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from tf_privrob import run_folder
+
+# Settings that bear on speed and memory only: a resumed run may have others.
+_FREE = ("checkpoint_every", "engine", "jit_compile", "physical_batch_size")
+_FILE = "nonprivate/resume.json"
+_LEFT_BY_A_RUN = ("ledger.jsonl", "checkpoints", _FILE)
+
+
+def parameters(model, data, value_range) -> dict[str, Any]:
+  """Method, settings, shapes: all that two sessions of a run share."""
+  x, _ = data
+  settings = dataclasses.asdict(model.config)
+  seeded = settings.pop("seed", None) is not None
+  for name in _FREE:
+    settings.pop(name, None)
+  return {
+    "method": type(model).__name__,
+    "settings": settings,
+    "seeded": seeded,
+    "num_examples": len(x),
+    "input_shape": list(x.shape[1:]),
+    "value_range": [float(end) for end in value_range],
+    "optimizer": _plain(model.optimizer.get_config()),
+    "network": [
+      f"{tuple(weight.shape)} {weight.dtype.name}"
+      for weight in model.network.weights
+    ],
+  }
+
+
+def _plain(config: dict[str, Any]) -> dict[str, Any]:
+  """An optimizer's settings as JSON gives them back."""
+  return json.loads(json.dumps(config, default=_number, sort_keys=True))
+
+
+def _number(value: Any) -> Any:
+  """NumPy scalars and variables as numbers."""
+  return np.asarray(value).item()
+
+
+def require_fresh(folder: pathlib.Path) -> None:
+  """Refuses to begin a run where an earlier one left its weights."""
+  left = [name for name in _LEFT_BY_A_RUN if (folder / name).exists()]
+  if left:
+    raise ValueError(
+      f"Expected a fresh run_dir, found {left[0]} of an earlier run in {folder}:"
+      " pass resume=True to go on with it, or choose another folder."
+    )
+
+
+def bind(
+  folder: pathlib.Path, run: str, data, seed: int | None, resume: bool
+) -> None:
+  """Notes data and seed of a new run; refuses a resume with others."""
+  place = run_folder.RunFolder(folder)
+  if not resume:
+    salt = os.urandom(32).hex()
+    place.write_json(_FILE, _described(run, salt, data, seed))
+    return
+  known = place.read_json(_FILE)
+  if known is None:
+    raise ValueError(
+      f"Expected {_FILE} in {folder}, by which a resumed run knows its data and"
+      " seed, found none. Begin a new run_dir."
+    )
+  found = _described(run, str(known.get("salt", "")), data, seed)
+  for name, meaning in (
+    ("run", "a ledger of this run"),
+    ("data", "the training data that the run began with"),
+    ("seed", "the seed that the run began with"),
+  ):
+    if known.get(name) != found[name]:
+      raise ValueError(
+        f"Cannot resume {folder}: expected {meaning}, received another."
+        " Use the same, or begin a new run_dir."
+      )
+
+
+def _described(run: str, salt: str, data, seed: int | None) -> dict[str, Any]:
+  return {
+    "run": run,
+    "salt": salt,
+    "data": _keyed(salt, *(part for array in data for part in _parts(array))),
+    "seed": None if seed is None else _keyed(salt, str(seed).encode()),
+  }
+
+
+def _parts(array: np.ndarray) -> tuple[bytes, memoryview]:
+  array = np.ascontiguousarray(array)
+  return f"{array.dtype.str} {array.shape}".encode(), array.data
+
+
+def _keyed(salt: str, *parts) -> str:
+  digest = hmac.new(bytes.fromhex(salt), digestmod=hashlib.sha256)
+  for part in parts:
+    digest.update(part)
+  return digest.hexdigest()

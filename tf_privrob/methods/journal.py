@@ -1,0 +1,148 @@
+"""What a training writes down as it goes, and what its callbacks may see."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+import tensorflow as tf
+
+from tf_privrob import progress
+from tf_privrob import run_folder
+
+NONPRIVATE = "nonprivate/"
+
+
+class Journal(tf.keras.callbacks.Callback):
+  """Prepares every step and writes down what came of it.
+
+  Args:
+    model: the method.
+    session: of the training.
+    folder: run folder; None: nothing is written.
+    verbose: 0 is silent.
+  """
+
+  def __init__(
+    self, model, session, folder: pathlib.Path | None, verbose: int
+  ):
+    super().__init__()
+    self._method = model
+    self._session = session
+    self._folder = folder
+    self._started = time.monotonic()
+    self._writer = (
+      tf.summary.create_file_writer(str(folder / "tb")) if folder else None
+    )
+    steps, done = model.planned_steps, session.outlet.steps
+    self._progress = (
+      progress.Progress(steps, "train", done=done) if verbose else None
+    )
+    self._note = ""
+
+  def on_train_batch_begin(self, batch, logs=None):
+    """Refuses a step beyond the budget, and gives it its seed."""
+    self._session.outlet.require_budget()
+    self._session.begin_step()
+
+  def on_train_batch_end(self, batch, logs=None):
+    """Keeps the weights, so that a crash loses at most a few steps."""
+    session, steps = self._session, self._session.outlet.steps
+    session.note()
+    due = steps % self._method.config.checkpoint_every == 0
+    if due or steps == self._method.planned_steps:
+      session.save()
+    if self._progress:
+      self._progress.update(1, self._note)
+
+  def on_test_begin(self, logs=None):
+    """Validation looks at the averaged weights, which are what comes out."""
+    self._method.swap_average()
+
+  def on_test_end(self, logs=None):
+    """Back to the weights that are being trained."""
+    self._method.swap_average()
+
+  def on_epoch_end(self, epoch, logs=None):
+    """One line of history and the TensorBoard scalars."""
+    self._session.require_finite()
+    logs, steps = dict(logs or {}), self._session.outlet.steps
+    spent = self._method.spent_dp_epsilon(steps)
+    private = {k: float(v) for k, v in logs.items() if k.startswith(NONPRIVATE)}
+    row = {
+      "epoch": epoch + 1,
+      "step": steps,
+      "dp_epsilon": spent,
+      "eval_accuracy": logs.get("val_accuracy"),
+      **private,
+      "seconds": round(time.monotonic() - self._started, 3),
+    }
+    if logs.get("val_accuracy") is not None:
+      self._note = f"eval {logs['val_accuracy']:.4f}"
+    if not self._folder:
+      return
+    run_folder.RunFolder(self._folder).append_history(row)
+    scalars = {
+      "privacy/dp_epsilon_proven": spent,
+      "eval/accuracy": logs.get("val_accuracy"),
+      "eval/loss": logs.get("val_loss"),
+      **private,
+    }
+    with self._writer.as_default(step=steps):
+      for name, value in scalars.items():
+        if value is not None:
+          tf.summary.scalar(name, value)
+    self._writer.flush()
+
+
+def _forwarded(name: str):
+  """A hook that hands on the public part of its logs."""
+
+  def hook(self, *args, logs=None):
+    if args and (args[-1] is None or isinstance(args[-1], dict)):
+      *args, logs = args
+    getattr(self._callback, name)(*args, logs=_public(logs))
+
+  hook.__name__, hook.__doc__ = name, "As the callback's own."
+  return hook
+
+
+class PublicLogs(tf.keras.callbacks.Callback):
+  """A user's callback that sees nothing computed on data without noise.
+
+  Otherwise a decision of the callback, such as to stop or to lower the rate,
+  would be a release that nobody counts.
+
+  Args:
+    callback: any Keras callback.
+  """
+
+  def __init__(self, callback: tf.keras.callbacks.Callback):
+    super().__init__()
+    self._callback = callback
+
+  def set_params(self, params):
+    """As the callback's own."""
+    self._callback.set_params(params)
+
+  def set_model(self, model):
+    """As the callback's own."""
+    self._callback.set_model(model)
+
+
+for _name in (
+  *(f"on_{part}_{end}" for part in ("train", "test") for end in ("begin", "end")),
+  *(f"on_epoch_{end}" for end in ("begin", "end")),
+  *(
+    f"on_{part}_batch_{end}"
+    for part in ("train", "test")
+    for end in ("begin", "end")
+  ),
+):
+  setattr(PublicLogs, _name, _forwarded(_name))
+
+
+def _public(logs: dict | None) -> dict | None:
+  if logs is None:
+    return None
+  return {k: v for k, v in logs.items() if not k.startswith(NONPRIVATE)}

@@ -1,0 +1,83 @@
+"""Where the word "proven" may stand: the table that the tests go through.
+
+`COMBINATIONS` has every method with every sampler (and variant) for which
+`tests/laws/neighbours_test.py` runs the real sampler and the real step on
+neighbouring data sets and finds no larger change than the accounted one. A
+statement about anything else, a user's own subclass among them, says "none
+known": nobody has tried it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tf_privrob import models
+from tf_privrob import privacy
+
+_SAMPLERS = ("poisson", "shuffle", "full_batch")
+_BY_CLIPPED_GRADIENTS = (
+  "AdversarialTraining",
+  "DPSGD",
+  "DPSmooth",
+  "DiffAI",
+  "DistributionalTraining",
+  "DualTraining",
+  "IBP",
+  "NaturalTraining",
+  "PixelDP",
+  "SecureSGD",
+  "SoundAdLM",
+  "SoundDPAL",
+  "SoundSecureSGD",
+  "SoundTransDenoiser",
+  "Trades",
+  "TransDenoiser",
+)
+COMBINATIONS = frozenset(
+  [
+    *((name, kind) for name in _BY_CLIPPED_GRADIENTS for kind in _SAMPLERS),
+    ("Halfspaces", "poisson"),
+    ("PureHalfspaces", "full_batch"),
+  ]
+)
+_ROOM = "tf_privrob.methods."
+
+NOT_TRIED = (
+  "No finite figure is known: {name} with sampler {sampler!r} is not among the"
+  " combinations that were tried on neighbouring data sets."
+)
+UNKNOWN_START = (
+  "No finite figure is known: the weights that the training started from were"
+  " neither drawn by fit nor declared public (public_weights)."
+)
+CHANGED = (
+  "No finite figure is known: the weights are not those that the training"
+  " released. Whatever changed them may have looked at private data."
+)
+SEED_CONDITION = "only against those who neither know nor guess the seed"
+
+
+def tried(model: Any, sampler: str) -> bool:
+  """Whether the tests run this very class with this sampler on neighbours."""
+  kind = type(model)
+  ours = kind.__module__.startswith(_ROOM)
+  return ours and (kind.__name__, sampler) in COMBINATIONS
+
+
+def complete(
+  model: Any, found: privacy.PrivacyStatement
+) -> privacy.PrivacyStatement:
+  """Takes the proven figure away where what it rests on was not seen."""
+  record = model.run_record
+  reasons = []
+  if found.proven is not None:
+    if not tried(model, found.sampler):
+      name = type(model).__name__
+      reasons.append(NOT_TRIED.format(name=name, sampler=found.sampler))
+    if record.get("initial_weights") not in ("drawn", "public"):
+      reasons.append(UNKNOWN_START)
+    if record.get("weights") not in (None, models.fingerprint(model.network)):
+      reasons.append(CHANGED)
+  if reasons:
+    found = found.replace(proven=None, caveats=(*reasons, *found.caveats))
+  return found
