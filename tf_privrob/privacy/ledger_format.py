@@ -1,14 +1,26 @@
-"""The lines of `ledger.jsonl`: how they are written, checked and read."""
+"""The lines of `ledger.jsonl`: how they are written, checked and read.
+
+A line may be unfinished only at the end of the file, where a crash cut it
+short. What it was to pay for never began, since the call that wrote it did not
+return; it is counted all the same, as far as it can be read: a charge with its
+count, a release under its name, an opening as a session. A line that is cut
+before its kind can be read is counted as one step, and a release that is cut
+before its name as one more of every release that was begun. Plans and finished
+results pay for nothing, and are dropped.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import re
 import zlib
+from collections.abc import Mapping
+from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 
 
 class LedgerError(ValueError):
@@ -16,100 +28,252 @@ class LedgerError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
+class ReleaseEntry:
+  """The releases of one name.
+
+  Attributes:
+    count: begun so far, a torn line included.
+    settings: what one costs depends on; None if only a torn line was left.
+    digest: SHA-256 of the file of the last whole result, None without one.
+  """
+
+  count: int
+  settings: dict | None
+  digest: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class History:
   """What a ledger says, for resuming and for auditors.
 
   Attributes:
-    parameters: of the mechanism, as recorded when the run began.
-    max_steps: allowed steps by the last session, None for no limit.
+    format: of the file; format 1 had neither run nor plan nor releases.
+    run: identity of the run, 32 hexadecimal digits.
+    parameters: of the run, as recorded when it began.
+    plan: parameters of the last plan, None before the first.
+    max_steps: steps that the last plan allows, None for no limit.
     steps: charged so far, a torn line included.
+    releases: what was released once, by name, a torn line included.
     sessions: the line of each opening, with time and process.
     version: of the library that began the run.
     torn: bytes of an unfinished last line, empty if there is none.
-    checksum: over all complete lines.
+    mended: the line that counts for the torn one, None if none has to.
+    checksums: after each complete line, over it and all lines before it.
     size: bytes of all complete lines.
   """
 
+  format: int
+  run: str
   parameters: dict
+  plan: dict | None
   max_steps: int | None
   steps: int
+  releases: Mapping[str, ReleaseEntry]
   sessions: tuple
   version: str
   torn: bytes
-  checksum: int
+  mended: dict | None
+  checksums: tuple
   size: int
+
+  @property
+  def checksum(self) -> str:
+    """Over all complete lines."""
+    return self.checksums[-1]
+
+  @property
+  def moved(self) -> bool:
+    """Whether sessions were opened in different places."""
+    return len({s["place"] for s in self.sessions if "place" in s}) > 1
 
 
 def read(path: str | os.PathLike) -> History:
   """Reads a ledger without opening it for charges.
 
   Raises:
-    LedgerError: if it has no header, or a line is damaged.
+    LedgerError: if it cannot be read, has no header, or a line is damaged.
   """
-  with open(path, "rb") as file:
-    content = file.read()
+  try:
+    with open(path, "rb") as file:
+      content = file.read()
+  except OSError as error:
+    raise LedgerError(
+      f"Expected a ledger at {os.fspath(path)}, but it cannot be read"
+      f" ({error}). Name the ledger.jsonl of a run folder."
+    ) from error
   *lines, torn = content.split(b"\n")
   if not lines:
     raise _damaged(path, 1, "has no header")
-  checksum = steps = 0
-  header, sessions = None, []
+  reader, checksums = _Reader(), [""]
+  old = re.search(rb', "crc": "[0-9a-f]{8}"\}$', lines[0]) is not None
   for number, raw in enumerate(lines, start=1):
-    line, checksum = _decode(path, number, raw, checksum)
-    kind = line.get("type")
-    if (header is None) != (kind == "header"):
-      raise _damaged(
-        path,
-        number,
-        "is not the header" if header is None else "is a second header",
-      )
-    if kind == "header":
-      header = line
-    elif kind == "session":
-      sessions.append(line)
-    elif kind == "charge" and line.get("steps") == steps + line.get("count"):
-      steps = line["steps"]
-    else:
-      raise _damaged(path, number, "does not continue the count")
-  if not sessions:
+    try:
+      line, checksum = _decode(raw, checksums[-1], old)
+      reader.take(line)
+    except LedgerError:
+      raise
+    except (AttributeError, KeyError, TypeError):
+      raise _damaged(path, number, "lacks a field") from None
+    except ValueError as error:
+      raise _damaged(path, number, str(error)) from None
+    checksums.append(checksum)
+  if not reader.sessions:
     raise _damaged(path, 2, "is not a session")
-  if torn:
-    steps += torn_count(torn)
-  return History(
-    parameters=header["parameters"],
-    max_steps=sessions[-1]["max_steps"],
-    steps=steps,
-    sessions=tuple(sessions),
-    version=header["version"],
-    torn=torn,
-    checksum=checksum,
-    size=len(content) - len(torn),
-  )
+  size = len(content) - len(torn)
+  return reader.history(torn, tuple(checksums[1:]), size)
 
 
-def torn_count(torn: bytes) -> int:
-  """Steps of an unfinished line: at least one, never too few."""
-  found = re.search(rb'"count": (\d+),', torn)
-  return max(1, int(found.group(1))) if found else 1
+class _Reader:
+  """Adds up whole lines, one after the other."""
+
+  def __init__(self):
+    self.header: dict | None = None
+    self.sessions: list[dict] = []
+    self.plan: dict | None = None
+    self.max_steps: int | None = None
+    self.steps = 0
+    self.releases: dict[str, ReleaseEntry] = {}
+
+  def take(self, line: dict) -> None:
+    kind = line["type"]
+    if (self.header is None) != (kind == "header"):
+      which = "not the" if self.header is None else "a second"
+      raise ValueError(f"is {which} header")
+    kinds = {
+      "header": self._header,
+      "session": self._session,
+      "plan": self._plan,
+      "charge": self._charge,
+      "release": self._release,
+      "finished": self._finished,
+    }
+    if kind not in kinds:
+      raise ValueError(f"is of an unknown kind, {kind!r}")
+    kinds[kind](line)
+
+  def _header(self, line: dict) -> None:
+    if line["format"] not in (1, FORMAT):
+      raise LedgerError(
+        f"Expected a ledger of format 1 or {FORMAT}, received format"
+        f" {line['format']!r}: another version of the library wrote it. Use"
+        f" that version, {line['version']}."
+      )
+    self.header = {"run": "", **line}
+    self.max_steps = line.get("max_steps")
+
+  def _session(self, line: dict) -> None:
+    if self.sessions and line["session"] <= self.sessions[-1]["session"]:
+      raise ValueError("does not continue the sessions")
+    self.sessions.append(line)
+    self.max_steps = line.get("max_steps", self.max_steps)
+
+  def _plan(self, line: dict) -> None:
+    self.plan, self.max_steps = line["parameters"], line["max_steps"]
+
+  def _charge(self, line: dict) -> None:
+    if line["count"] < 1 or line["steps"] != self.steps + line["count"]:
+      raise ValueError("does not continue the count")
+    self.steps = line["steps"]
+
+  def _release(self, line: dict) -> None:
+    names = [*self.releases] if line["name"] is None else [line["name"]]
+    for name in names:
+      before = self.releases.get(name, ReleaseEntry(0, None))
+      if line["name"] and line["count"] != before.count + 1:
+        raise ValueError("does not continue the count")
+      known = before.settings
+      self.releases[name] = dataclasses.replace(
+        before,
+        count=before.count + 1,
+        settings=line["settings"] if known is None else known,
+      )
+
+  def _finished(self, line: dict) -> None:
+    before = self.releases[line["name"]]
+    self.releases[line["name"]] = dataclasses.replace(
+      before, digest=line["digest"]
+    )
+
+  def history(self, torn: bytes, checksums: tuple, size: int) -> History:
+    mended = self._mended(torn) if torn else None
+    if mended:
+      self.take(mended)
+    return History(
+      format=self.header["format"],
+      run=self.header["run"],
+      parameters=self.header["parameters"],
+      plan=self.plan,
+      max_steps=self.max_steps,
+      steps=self.steps,
+      releases=self.releases,
+      sessions=tuple(self.sessions),
+      version=self.header["version"],
+      torn=torn,
+      mended=mended,
+      checksums=checksums,
+      size=size,
+    )
+
+  def _mended(self, torn: bytes) -> dict | None:
+    """What a torn line counts as: never too little, see above."""
+    kind = _found(rb'^\{"type": "(\w+)"', torn)
+    mended = {"repaired": "the last line was unfinished"}
+    if kind in ("plan", "finished"):
+      return None
+    if kind == "session":
+      session = self.sessions[-1]["session"] + 1
+      return {"type": kind, "session": session, **mended}
+    if kind == "release":
+      name = _found(rb', "name": "([\w.-]+)"', torn)
+      count = self.releases[name].count + 1 if name in self.releases else 1
+      line = {"type": kind, "name": name, "count": count}
+      return {**line, "settings": _settings(torn), **mended}
+    count = max(1, int(_found(rb', "count": (\d{1,15}),', torn) or 1))
+    line = {"type": "charge", "count": count, "steps": self.steps + count}
+    return {**line, **mended}
 
 
-def encode(line: dict, checksum: int) -> tuple[bytes, int]:
+def _found(pattern: bytes, torn: bytes) -> str | None:
+  match = re.search(pattern, torn)
+  return match.group(1).decode() if match else None
+
+
+def _settings(torn: bytes) -> Any:
+  """The settings in a torn line, None if they are not whole."""
+  text = torn.decode(errors="replace").partition(', "settings": ')[2]
+  try:
+    return json.JSONDecoder().raw_decode(text)[0]
+  except ValueError:
+    return None
+
+
+def encode(line: dict, checksum: str) -> tuple[bytes, str]:
   """The bytes of a line, and the checksum over it and all before it."""
   body = json.dumps(line, allow_nan=False)[:-1].encode()
-  checksum = zlib.crc32(body, checksum)
-  return body + b', "crc": "%08x"}\n' % checksum, checksum
+  checksum = _link(body, checksum)
+  return body + b', "checksum": "%s"}\n' % checksum.encode(), checksum
 
 
-def _decode(path, number: int, raw: bytes, checksum: int) -> tuple[dict, int]:
-  body, mark, found = raw.rpartition(b', "crc": ')
-  checksum = zlib.crc32(body, checksum)
-  if not mark or found != b'"%08x"}' % checksum:
-    raise _damaged(path, number, "does not match its checksum")
+def _link(body: bytes, before: str) -> str:
+  return hashlib.sha256(before.encode() + body).hexdigest()
+
+
+def _decode(raw: bytes, before: str, old: bool) -> tuple[dict, str]:
+  """A line and its checksum; `old` is for those of format 1."""
+  name = b"crc" if old else b"checksum"
+  body, mark, found = raw.rpartition(b', "%s": ' % name)
+  if old:
+    checksum = f"{zlib.crc32(body, int(before or '0', 16)):08x}"
+  else:
+    checksum = _link(body, before)
+  if not mark or found != b'"%s"}' % checksum.encode():
+    raise ValueError("does not match its checksum")
   return json.loads(raw), checksum
 
 
 def _damaged(path: str | os.PathLike, number: int, what: str) -> LedgerError:
   return LedgerError(
-    f"Ledger {path} is damaged: line {number} {what}. How many steps were taken"
-    " is not known, so it cannot be continued. Restore the file from a backup,"
-    " or begin a new run_dir."
+    f"Ledger {os.fspath(path)} is damaged: line {number} {what}. What was paid"
+    " for is not known, so it cannot be continued. Restore the file from a"
+    " backup, or begin a new run_dir."
   )
