@@ -10,7 +10,7 @@ from experiments import audit_source
 from tf_privrob import data
 from tf_privrob import validate
 
-_TRAINING = "audit/one_run"
+TRAINING = "nonprivate/audit_one_run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +24,9 @@ class PresentSampler(data.PoissonSampler):
 
   absent: tuple[int, ...] = ()
 
-  def indices(self, seed: int, session: int, step: int) -> np.ndarray:
+  def indices(self, key, step: int) -> np.ndarray:
     """The rows of a step without the absent ones."""
-    drawn = super().indices(seed, session, step)
+    drawn = super().indices(key, step)
     return np.setdiff1d(drawn, np.array(self.absent, int), assume_unique=True)
 
 
@@ -74,8 +74,9 @@ def train(
   """Trains with the run's settings; scores and coins of the canaries.
 
   m of the n training records make room for m slots, and a slot is filled by a
-  fair coin: noise, sampling probability, divisor and steps are the run's. A
-  killed training goes on.
+  fair coin: noise, sampling probability, divisor and steps are the run's. Its
+  randomness is drawn from the operating system and kept nowhere; `seed` is that
+  of coins and canaries. A killed training goes on.
 
   Returns:
     scores [m], coins [m], and the statement of this training.
@@ -85,7 +86,7 @@ def train(
   from tf_privrob import run_folder
 
   validate.one_of(_SCORERS, score=score)
-  place = run_folder.RunFolder(folder.file(_TRAINING))
+  place = run_folder.RunFolder(folder.file(TRAINING))
   settings = {"canary": canary, "num_canaries": num_canaries, "score": score}
   known = place.read_json("coins.json")
   if known is not None and known["settings"] != settings:
@@ -106,7 +107,7 @@ def train(
   absent = tuple((count - num_canaries + np.flatnonzero(~coins)).tolist())
   stated = source.statement.proven or source.statement.claimed
   method = source.build(
-    seed=int(np.random.SeedSequence([11, seed]).generate_state(1)[0]),
+    seed=None,
     noise_multiplier=source.noise_multiplier,
     dp_epsilon=1.01 * stated.dp_epsilon,
   )
@@ -224,9 +225,7 @@ class WhiteBoxScore:
   def before_step(self) -> None:
     """Gradients of the canaries, and what the other records will add."""
     method, tf = self._method, self._tf
-    sampler = method._plan.sampler
-    step = int(method._state.step)
-    rows = sampler.indices(method.config.seed, self._session(), step)
+    rows, sampler = method.session.nonprivate_rows(), method.sampler
     images, labels = self._records
     rows = rows[rows < len(images) - len(self._total)]
     size = min(sampler.physical_batch_size, len(images))
@@ -249,11 +248,11 @@ class WhiteBoxScore:
   def after_step(self) -> None:
     """Adds the estimate of who took part."""
     canaries, others = self._known
-    plan = self._method._plan
-    left = plan.sampler.expected_batch_size * _flat(self._applied) - others
-    stddev = plan.noise_multiplier * self._method.config.l2_clip_norm
+    sampler, record = self._method.sampler, self._method.run_record
+    left = sampler.expected_batch_size * _flat(self._applied) - others
+    stddev = record["noise_multiplier"] * self._method.config.l2_clip_norm
     self._total = self._total + took_part(
-      canaries, left.numpy(), stddev, plan.sampler.sampling_prob / 2
+      canaries, left.numpy(), stddev, sampler.sampling_prob / 2
     )
 
   def write(self) -> None:
@@ -264,16 +263,6 @@ class WhiteBoxScore:
     """[m], higher: more likely included."""
     self.write()
     return self._total
-
-  def _session(self) -> int:
-    """Which session this is, by the key that it has (`methods.session`)."""
-    key = self._method._state.key.numpy()
-    seed = self._method.config.seed
-    for index in range(1000):
-      words = np.random.SeedSequence([seed, index]).generate_state(2)
-      if (words.view(np.int32) == key).all():
-        return index
-    raise ValueError("Expected fewer than 1,000 sessions of one training.")
 
   def _clipped_sum(self, images, labels, mask):
     return _flat(self._method._clipped((images, labels), mask).gradients)

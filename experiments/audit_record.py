@@ -85,7 +85,13 @@ def append(folder, audit: Mapping[str, Any]) -> None:
       f"{best['label']}, {best['runs']} canaries, confidence"
       f" {best['confidence']:g}, best of {len(own)}"
     )
-    statement = statement.replace(audited=best["audited"], audit_note=note)
+    seconds = {f["second_training"] for f in own if "second_training" in f}
+    caveats = [c for c in statement.caveats if c not in seconds]
+    statement = statement.replace(
+      audited=best["audited"],
+      audit_note=note,
+      caveats=(*caveats, *sorted(seconds)),
+    )
     folder.write_text("privacy.json", statement.to_json())
 
 

@@ -14,6 +14,8 @@ import math
 
 import numpy as np
 
+from tf_privrob import randomness
+
 REPLACE_ONE, ADD_OR_REMOVE_ONE = "replace_one", "add_or_remove_one"
 STATISTICS = ("projection", "likelihood", "distance", "jumps", "canary loss")
 _EACH = 250  # runs of one call of the graph
@@ -76,17 +78,15 @@ class Runs:
 
     self._tf = tf
     self.method, self.worlds, self.steps = method, worlds, steps
-    shape = worlds.x.shape[1:]
     rate = learning_rate or getattr(method.config, "learning_rate", 1.0)
     method.compile(tf.keras.optimizers.SGD(rate))
-    method.begin(worlds.x, worlds.y, None, False, value_range)
-    plan = method.plan(len(worlds.x), shape)
-    method._plan = plan
-    method.prepare(plan, shape, value_range, method.network.output_shape[-1])
+    self._outlet = method.simulate(len(worlds.x), value_range)
+    method.begin(worlds.x, worlds.y, value_range)
     method.count_steps(steps, 1)
-    self._size = plan.sampler.expected_batch_size
+    sampler = method.plan(len(worlds.x), worlds.x.shape[1:]).sampler
+    self._size = sampler.expected_batch_size
     self._start = [v.numpy() for v in method.network.variables]
-    self._batches = _Batches(plan.sampler, worlds, steps)
+    self._batches = _Batches(sampler, worlds, steps)
     self._residual = not self._batches.fixed and _sums_clipped(method)
     self._compiled = {}
     self._reference, self._references = None, references
@@ -98,7 +98,7 @@ class Runs:
 
   def statement(self):
     """What the method states for exactly these steps."""
-    return self.method.privacy_statement()
+    return self.method.statement()
 
   def table(self, present: bool, seeds) -> np.ndarray:
     """The statistics of runs, [runs, 5], in the order of `STATISTICS`.
@@ -145,7 +145,9 @@ class Runs:
 
   def _call(self, what: str, present: bool, seeds) -> np.ndarray:
     tf = self._tf
-    keys = np.stack([_key(int(seed)) for seed in seeds])
+    keys = np.stack([_key(int(s)).stateless_seed() for s in seeds])
+    # The same runs in both worlds share their noise, draw by draw.
+    self._outlet.restart(_key(*map(int, seeds)))
     batches = self._batches.of_runs(present, seeds)
     if what not in self._compiled:
       self._compiled[what] = tf.function(
@@ -303,8 +305,8 @@ class _Batches:
 
   def _of_run(self, present: bool, seed: int) -> np.ndarray:
     count = len(self._worlds.x)
-    key = 0 if self.fixed else seed % 2**63
-    rows = [self._sampler.indices(key, 0, step) for step in range(self._steps)]
+    key = _key(0 if self.fixed else seed).child("sampling")
+    rows = [self._sampler.indices(key, step) for step in range(self._steps)]
     if not self.fixed:
       masks = np.zeros([self._steps, count], np.float32)
       for mask, chosen in zip(masks, rows):
@@ -366,9 +368,8 @@ def _optimizers(method) -> list:
   return [optimizer for optimizer in found if optimizer is not None]
 
 
-def _key(seed: int) -> np.ndarray:
-  words = np.random.SeedSequence([17, seed % 2**64]).generate_state(2)
-  return words.view(np.int32)
+def _key(*seeds: int) -> randomness.Key:
+  return randomness.Key.of(17).child(*seeds)
 
 
 def _set_session(method, key) -> None:
@@ -377,18 +378,21 @@ def _set_session(method, key) -> None:
 
   from tf_privrob import mechanisms
 
-  fold_in = tf.random.experimental.stateless_fold_in
+  def fold_in(key, number):
+    return tf.random.experimental.stateless_fold_in(
+      key, tf.constant(number, tf.int64)
+    )
+
   state = method._state
   if hasattr(state, "drawn"):  # AdLM
-    state.key.assign(key)
-    state.step.assign(0)
+    method.set_step(key, 0)
     state.input_noise.assign(method.input_noise(fold_in(key, 101)))
     draw = mechanisms.LaplaceMechanism(1.0, 1.0).sample(
       state.label_noise.shape, fold_in(key, 102)
     )
     state.label_noise.assign(method.label_scale * draw)
     return
-  method.set_session(key, 0)
+  method.set_step(key, 0)
   if hasattr(method, "fixed_noise"):  # SecureSGD
     method.fixed_noise.assign(method.draw(fold_in(key, 103), 2.0))
   if hasattr(method, "crafting_noise"):  # DPAL

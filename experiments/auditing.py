@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 
 from experiments import audit_record
 
 KINDS = ("step", "two_world", "one_run")
+_SECOND = (
+  "The audit trained a second model on the private records (proven {budget});"
+  " it was deleted. The statement is about the run's own model: whatever was"
+  " copied of the second one costs as much again."
+)
 
 
 def short_audit(
@@ -203,12 +209,13 @@ def one_run_audit(
     "verdict": audit_record.verdict(found.audited, claimed, proven),
     "reachable": found.reachable,
     "scope": audit_record.OWN_SETTINGS if same else "a training like this run",
+    "second_training": _SECOND.format(budget=statement.proven or "none known"),
     "created": audit_record.now(),
     "seconds": round(time.monotonic() - started, 2),
     "command": command_line,
   }
   audit_record.append(folder, audit)
-  _put_away(folder)
+  _remove_training(folder)
   return audit
 
 
@@ -224,11 +231,11 @@ def _same_release(first, second) -> bool:
   return bool(first.releases) and key(first) == key(second)
 
 
-def _put_away(folder) -> None:
-  """A finished audit's training is kept under another name."""
-  place = folder.file("audit/one_run")
-  done = sorted(place.parent.glob("one_run.done*"))
-  place.rename(place.with_name(f"one_run.done{len(done)}"))
+def _remove_training(folder) -> None:
+  """What a finished audit's training left of the private records."""
+  from experiments import audit_one_run
+
+  shutil.rmtree(folder.file(audit_one_run.TRAINING))
 
 
 def _stated_delta(statement) -> float:
@@ -237,5 +244,5 @@ def _stated_delta(statement) -> float:
 
 
 def _sampling_prob(repeated) -> float | None:
-  sampler = repeated.method._plan.sampler
+  sampler = repeated.method.sampler
   return getattr(sampler, "sampling_prob", 1.0)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments import inferring
+from tf_privrob import randomness
 
 FOLDER = "membership/references"
 ASSUMPTION = (
@@ -116,8 +117,7 @@ def _reference(path, source, rows, seed: list[int]):
   place = run_folder.RunFolder(path)
   if place.has("model.keras"):
     return models.load_model(place.file("model.keras"))
-  words = np.random.SeedSequence([23, *seed]).generate_state(1)
-  model = source.build(seed=int(words[0]))
+  model = source.build(seed=randomness.Key.of(23).child(*seed).integer())
   model.fit(
     *rows,
     value_range=source.dataset.value_range,

@@ -367,7 +367,7 @@ class Method(tf.keras.Model):
     self,
     num_examples: int,
     value_range: tuple[float, float] = (0.0, 1.0),
-    key: randomness.Key | None = None,
+    outlet: outlet_lib.Simulation | None = None,
   ) -> outlet_lib.Simulation:
     """Makes `train_step` run outside of `fit`: for audits, tests, benchmarks.
 
@@ -376,11 +376,11 @@ class Method(tf.keras.Model):
     Args:
       num_examples: n of the plan.
       value_range: of the inputs.
-      key: of the noise; None: a new one.
+      outlet: what the steps release through; None: one with new noise.
     """
     shape = input_shape(self.network)
     classes = self.network.output_shape[-1]
-    self._outlet = outlet_lib.Simulation(key or randomness.Key.of(None))
+    self._outlet = outlet or outlet_lib.Simulation(randomness.Key.of(None))
     self._settle_plan(num_examples, shape, value_range, classes)
     return self._outlet
 
@@ -396,6 +396,18 @@ class Method(tf.keras.Model):
   def run_record(self) -> dict[str, Any]:
     """What the training released: steps, sessions, noise, sampling."""
     return dict(self._run_record)
+
+  @property
+  def session(self) -> training_session.Session:
+    """The training in progress."""
+    if self._session is None:
+      raise ValueError("Expected a training in progress, received none.")
+    return self._session
+
+  @property
+  def sampler(self) -> data.Sampler:
+    """Of the plan that `fit` or `simulate` settled."""
+    return self._plan.sampler
 
   @property
   def planned_steps(self) -> int:

@@ -160,8 +160,8 @@ class Outlet:
   ) -> Released:
     """Releases one index for each row of scores; each costs `event()`."""
     self._multipliers.append(1.0 / mechanism.dp_epsilon)
-    shape = mechanism.uniform_shape(scores.shape)
-    uniform = tf.reshape(self._uniform(int(np.prod(shape))), shape)
+    size = int(np.prod(scores.shape))
+    uniform = self._uniform(mechanism.uniforms_needed(size))
     index = mechanism.select_from_uniform(scores, uniform)
     return Released([index], _MADE_BY_OUTLET)
 

@@ -201,6 +201,11 @@ class Session:
     seed = self._key.child("step", number).stateless_seed()
     self._model.set_step(seed, number)
 
+  def nonprivate_rows(self) -> np.ndarray:
+    """Who takes part in the coming step: for audits, which know everything."""
+    sampler = self._model.sampler
+    return sampler.indices(self._key.child("sampling"), self.outlet.steps)
+
   def note(self) -> None:
     """Writes into the record what was released so far."""
     record = self._model._run_record
