@@ -297,24 +297,37 @@ def library() -> dict[str, str]:
   }
 
 
-def _flatten(
-  releases: Releases, dp_delta: float, neighbouring: str
-) -> tuple[composition.Leaves, float]:
-  """Splits into (event, count) without compositions, and a pure rest."""
+def split(
+  releases: Releases, neighbouring: str
+) -> tuple[composition.Leaves, list[tuple[float, int]]]:
+  """(event, count) without compositions, and (dp_epsilon, count) of the pure.
+
+  Args:
+    releases: a `Release`, a `DpEvent`, or a sequence of either.
+    neighbouring: one of `NEIGHBOURING`.
+  """
   validate.one_of(NEIGHBOURING, neighbouring=neighbouring)
-  if dp_delta != 0:
-    validate.open_probability(dp_delta=dp_delta)
   if not isinstance(releases, (list, tuple)):
     releases = [releases]
-  events, pure = [], 0.0
+  events, pure = [], []
   for release in releases:
     if not isinstance(release, Release):
       release = Release("event", release)
     if release.event is None:
-      pure += release.count * release.dp_epsilon
+      pure.append((release.dp_epsilon, release.count))
     else:
       events.append((release.event, release.count))
   return composition.merge(events), pure
+
+
+def _flatten(
+  releases: Releases, dp_delta: float, neighbouring: str
+) -> tuple[composition.Leaves, float]:
+  """The events, and the sum of the pure terms."""
+  if dp_delta != 0:
+    validate.open_probability(dp_delta=dp_delta)
+  leaves, pure = split(releases, neighbouring)
+  return leaves, math.fsum(count * term for term, count in pure)
 
 
 def _cheapest(
