@@ -194,18 +194,46 @@ def test_golden_draw():
 # Shuffling.
 
 
-def test_shuffle_sees_everybody_at_most_once_an_epoch():
+def _epoch(sampler, epoch=0):
+  steps = sampler.steps_per_epoch
+  return [sampler.indices(1, 0, epoch * steps + step) for step in range(steps)]
+
+
+def test_shuffle_sees_everybody_once_an_epoch():
   sampler = data.ShuffleSampler(23, 5, 4)
-  assert sampler.steps_per_epoch == 4  # 3 of 23 sit out
-  absent = []
+  assert sampler.steps_per_epoch == 5
   for epoch in range(3):
-    steps = range(4 * epoch, 4 * epoch + 4)
-    batches = [sampler.indices(1, 0, step) for step in steps]
+    batches = _epoch(sampler, epoch)
+    assert [len(batch) for batch in batches] == [5, 5, 5, 5, 3]
+    assert sorted(np.concatenate(batches)) == list(range(23))
+  assert sampler.expected_batch_size == 5  # Also of the last batch.
+
+
+@pytest.mark.parametrize(
+  ("num_examples", "sizes"), [(19, [5, 5, 5, 4]), (15, [5, 5, 5, 0])]
+)
+def test_a_neighbour_has_as_many_batches(num_examples, sizes):
+  for more in (0, 1):
+    sampler = data.ShuffleSampler(num_examples + more, 5, 4, steps_per_epoch=4)
+    found = [len(batch) for batch in _epoch(sampler)]
+    assert found == [*sizes[:-1], sizes[-1] + more]
+  longer = data.ShuffleSampler(21, 5, 4, steps_per_epoch=4)
+  assert [len(batch) for batch in _epoch(longer)] == [5, 5, 5, 6]
+
+
+def test_dropping_the_last_batch_is_said():
+  sampler = data.ShuffleSampler(23, 5, 4, drop_last=True)
+  assert sampler.steps_per_epoch == 4  # 3 of 23 sit out
+  absent = set()
+  for epoch in range(3):
+    batches = _epoch(sampler, epoch)
     assert [len(batch) for batch in batches] == [5] * 4
     seen = np.concatenate(batches)
     assert len(np.unique(seen)) == 20
-    absent.append(frozenset(range(23)) - set(seen.tolist()))
-  assert len(set(absent)) == 3  # not always the same three
+    absent.add(frozenset(range(23)) - set(seen.tolist()))
+  assert len(absent) == 3  # not always the same three
+  assert sampler.describe()["drop_last"] is True
+  assert "drop_last" not in data.ShuffleSampler(23, 5, 4).describe()
 
 
 def test_shuffle_orders_are_uniform():
@@ -257,7 +285,7 @@ def test_describe():
     "kind": "shuffle",
     "num_examples": 1000,
     "expected_batch_size": 300.0,
-    "steps_per_epoch": 3,
+    "steps_per_epoch": 4,
   }
   assert data.FullBatchSampler(10, 4).describe() == {
     "kind": "full_batch",
@@ -294,6 +322,11 @@ def test_the_physical_size_is_no_business_of_the_ledger():
     (lambda: data.ShuffleSampler(9, 10, 4), r"batch_size=10 <= n = 9"),
     (lambda: data.ShuffleSampler(9, 2.5, 4), r"batch_size=2\.5 to be a whole"),
     (lambda: data.ShuffleSampler(9, 3, 0), r"physical_batch_size=0"),
+    (lambda: data.ShuffleSampler(9, 3, 3, 0), r"steps_per_epoch=0"),
+    (
+      lambda: data.ShuffleSampler(9, 4, 3, 3, drop_last=True),
+      r"at most 2 whole batches of 4 from n = 9",
+    ),
     (lambda: data.FullBatchSampler(0, 3), r"num_examples=0"),
     (lambda: _poisson().indices(-1, 0, 0), r"seed=-1 to be a whole number in"),
     (lambda: _poisson().indices(0, 2**64, 0), r"session=18446744073709551616"),

@@ -171,33 +171,6 @@ def test_shuffled_batches_by_hand():
     assert found == pytest.approx(exact, rel=1e-3)
 
 
-def test_shuffle_shift_on_neighbouring_permutations():
-  """The coupling behind sqrt(5), on scalar gradients of norm at most 1."""
-  import numpy as np
-
-  rng = np.random.default_rng(1)
-  largest, seen = 0.0, {}
-  for _ in range(3000):
-    values = rng.choice([-1.0, 1.0], size=7)
-    order = rng.permutation(7)
-    place = int(np.flatnonzero(order == 0)[0])
-    fewer = order.copy()
-    fewer[place] = order[-1]
-    fewer = fewer[:-1]
-    seen[tuple(fewer)] = seen.get(tuple(fewer), 0) + 1
-    sums = [
-      np.array([values[o[i : i + 3]].sum() for i in (0, 3, 6)])
-      for o in (order, fewer)
-    ]
-    largest = max(largest, float(np.linalg.norm(sums[0] - sums[1])))
-  assert largest == pytest.approx(5**0.5)
-  # The coupled permutations of the others are uniform: 720 equally likely.
-  counts = np.array(list(seen.values()))
-  assert len(counts) > 690
-  chi2 = ((counts - 3000 / 720) ** 2).sum() / (3000 / 720)
-  assert chi2 < 720 + 6 * math.sqrt(2 * 720)
-
-
 def test_group_privacy():
   run = privacy.poisson_sgd(*_ROW_1)
   single = privacy.dp_epsilon(run, 1e-5)
@@ -280,6 +253,10 @@ def test_event_that_cannot_be_hashed():
     (lambda: privacy.poisson_sgd(1.0, 0.5, 1.5), "count=1.5"),
     (lambda: privacy.shuffled_sgd(0.0, 3), "noise_multiplier=0.0 > 0"),
     (lambda: privacy.shuffled_sgd(1.0, 3, "zero"), "'zero_out'"),
+    (
+      lambda: privacy.shuffled_sgd(1.0, 3, drop_last=True),
+      "another number of steps",
+    ),
     (lambda: privacy.group_dp_epsilon([], 1e-5, 0), "group_size=0"),
   ],
 )

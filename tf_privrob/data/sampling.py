@@ -192,28 +192,38 @@ class PoissonSampler(Sampler):
 
 @dataclasses.dataclass(frozen=True)
 class ShuffleSampler(Sampler):
-  """Walks through a fresh permutation each epoch in batches of fixed size.
+  """Deals out a fresh permutation each epoch, in a public number of batches.
 
-  The n mod batch_size examples at the end of a permutation sit that epoch out,
-  so that every batch has the same, public size; the next epoch shuffles anew
-  and leaves out others.
+  With S = steps_per_epoch and b = batch_size, place j of the permutation
+  belongs to batch min(j // b, S - 1). Nobody is left out: the last batch takes
+  what is left, usually fewer than b. S and b are public constants, the same for
+  a neighbouring data set with one example more or fewer, whose last batch then
+  has one more or fewer and may be empty. Sums are divided by b whatever a batch
+  has, so that no size is revealed.
 
   This is not Poisson sampling, and the Poisson figure does not apply. What
-  holds without any amplification: an example takes part at most once an epoch
-  (`max_participations`), which is a composition of that many plain Gaussian
-  mechanisms, for neighbours that replace or zero out one example (adding or
-  removing one would change n and with it every batch).
+  holds without any amplification is `privacy.shuffled_sgd`, with its proof.
+
+  With drop_last every batch has b examples, as batch normalisation may want it,
+  and the n mod b at the end of a permutation sit that epoch out. This is for
+  training without privacy: a neighbour can have one step fewer an epoch, which
+  changes every batch that follows, and no figure is known for adding or
+  removing one.
 
   Attributes:
     num_examples: n.
-    batch_size: size of every logical batch.
+    batch_size: b, the size of every batch but the last, and the divisor.
     physical_batch_size: rows in a chunk; a matter of memory and speed only.
+    steps_per_epoch: S; by default n / b, rounded up.
+    drop_last: whether to leave out an incomplete last batch.
   """
 
   kind: ClassVar[str] = "shuffle"
 
   batch_size: int
   physical_batch_size: int
+  steps_per_epoch: int | None = None
+  drop_last: bool = False
 
   def __post_init__(self):
     validate.positive_int(
@@ -221,24 +231,38 @@ class ShuffleSampler(Sampler):
       batch_size=self.batch_size,
       physical_batch_size=self.physical_batch_size,
     )
-    validate.batch_size(self.batch_size, self.num_examples)
+    if self.steps_per_epoch is None:
+      validate.batch_size(self.batch_size, self.num_examples)
+      whole, rest = divmod(self.num_examples, self.batch_size)
+      steps = whole + (rest > 0 and not self.drop_last)
+      object.__setattr__(self, "steps_per_epoch", steps)
+    validate.positive_int(steps_per_epoch=self.steps_per_epoch)
+    whole = self.num_examples // self.batch_size
+    if self.drop_last and self.steps_per_epoch > whole:
+      raise ValueError(
+        f"Expected at most {whole} whole batches of {self.batch_size} from n ="
+        f" {self.num_examples} examples, received"
+        f" steps_per_epoch={self.steps_per_epoch}. Leave it unset with"
+        " drop_last."
+      )
 
   @property
   def expected_batch_size(self) -> float:
-    """The batch size."""
+    """The public divisor, also of a batch that is shorter."""
     return float(self.batch_size)
 
-  @property
-  def steps_per_epoch(self) -> int:
-    """Whole batches in a permutation: floor(n / batch_size)."""
-    return self.num_examples // self.batch_size
+  def places(self, position: int) -> slice:
+    """The places of an epoch's permutation that are its batch `position`."""
+    first = position * self.batch_size
+    if position == self.steps_per_epoch - 1 and not self.drop_last:
+      return slice(first, None)
+    return slice(first, first + self.batch_size)
 
   def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows of `step`, in the order of its epoch's permutation."""
     epoch, position = divmod(step, self.steps_per_epoch)
     order = _permutation(self.num_examples, key, epoch)
-    first = position * self.batch_size
-    return order[first : first + self.batch_size]
+    return order[self.places(position)]
 
   def max_participations(self, start_step: int, steps: int) -> int:
     """Once in each epoch that the range touches."""
@@ -248,8 +272,11 @@ class ShuffleSampler(Sampler):
     return last // self.steps_per_epoch - start_step // self.steps_per_epoch + 1
 
   def describe(self) -> dict[str, str | int | float]:
-    """Adds the steps that one example can take part in only once."""
-    return {**super().describe(), "steps_per_epoch": self.steps_per_epoch}
+    """Adds the steps that one example takes part in only once."""
+    found = {**super().describe(), "steps_per_epoch": self.steps_per_epoch}
+    if self.drop_last:
+      found["drop_last"] = True  # No figure is known for it.
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

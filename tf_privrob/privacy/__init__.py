@@ -26,6 +26,7 @@ from tf_privrob.privacy.audit import require_reachable
 from tf_privrob.privacy.audit import runs_for
 from tf_privrob.privacy.calibration import calibrate_noise_multiplier
 from tf_privrob.privacy.calibration import max_steps
+from tf_privrob.privacy.gaussian_dp import gaussian_mu
 from tf_privrob.privacy.ledger import BudgetExceeded
 from tf_privrob.privacy.ledger import Ledger
 from tf_privrob.privacy.ledger_format import History
@@ -68,6 +69,7 @@ __all__ = [
   "dp_epsilon_lower_bound",
   "figures",
   "gaussian_lower_bound",
+  "gaussian_mu",
   "group_dp_epsilon",
   "max_steps",
   "one_run_lower_bound",

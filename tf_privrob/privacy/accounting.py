@@ -135,35 +135,68 @@ def shuffled_sgd(
   epochs: int,
   neighbouring: str = "add_or_remove_one",
   name: str = "noisy clipped gradients",
+  drop_last: bool = False,
 ) -> Release:
-  """DP-SGD over shuffled batches of fixed size, without amplification.
+  """DP-SGD over the batches of `data.ShuffleSampler`, without amplification.
 
-  Each example is in one batch an epoch. Given the permutations, which do not
-  depend on the data, an epoch is an adaptive composition of Gaussian releases;
-  its cost is that of one release whose shift is the l2 norm of all the shifts
-  in the epoch, and averaging over permutations only lowers the divergence
-  (joint convexity). In units of `l2_clip_norm` that norm is at most
+  Each epoch deals a fresh uniform permutation into S batches: place j belongs
+  to batch min(j // b, S - 1). S, b, the divisor and the number of steps are
+  public constants, the same for both neighbours. An epoch then costs as much as
+  one Gaussian release whose shift, in units of `l2_clip_norm`, is at most
 
+  * sqrt(5) for add-or-remove-one (proof below),
   * 2 for replace-one: one batch loses x and gains x'.
-  * sqrt(5) for add-or-remove-one, with the number of steps public and fixed:
-    fill the place of the removed x with the last example z of the permutation,
-    which maps uniform permutations of n to uniform ones of n - 1. The batch of
-    x changes by z - x (at most 2), the last batch loses z (at most 1).
   * 1 for the weaker zero-out relation, where x is replaced by an example
     without gradient. This is TF Privacy's "each example occurring once per
     epoch"; it is not add-or-remove-one when batches have a fixed size.
+
+  Proof for D of n examples and D' = D without x; C is the clip norm.
+
+  1. Coupling. Let an order of D have x at place p and z at the last place
+     n - 1. Its image is the order of D' that has z at place p and ends at place
+     n - 2 (for p = n - 1 just x is cut off). An order of D' is the image of
+     exactly n orders of D: with x at place p, and who was there at the end,
+     for p = 0, ..., n - 2; and with x at the end. So the map is n-to-one onto,
+     and the image of a uniform order is uniform: what D' deals.
+  2. Shifts. Places keep their batches, since S and b are the same. The batch of
+     place p has z for x: its sum moves by at most 2 C. The batch of place n - 1
+     loses z: at most C. If they are one batch it has lost x only: at most C.
+     All others are the same, given the same weights.
+  3. Given the order, the noisy sums of an epoch are an adaptive composition of
+     Gaussian mechanisms, with shifts of at most 2 C and C at two known steps
+     and none elsewhere. It costs no more than one Gaussian release with shift
+     sqrt(4 + 1) C (Dong, Roth and Su 2022, Corollary 3.3). A part of an epoch
+     is no more.
+  4. D's output is the mean over orders of what step 3 compares, and so is that
+     of D', over their images. Hockey-stick divergences are jointly convex, so
+     the mean is no further apart than the worst order. Epochs have permutations
+     of their own and compose.
+
+  The proof needs that nobody sits out and that S is the same. A sampler that
+  drops an incomplete last batch has, where b divides n, one step fewer for D':
+  all later batches belong to other epochs, and sqrt(5) is false.
 
   Args:
     noise_multiplier: standard deviation over `l2_clip_norm`, > 0.
     epochs: how often one example is used at most.
     neighbouring: "add_or_remove_one", "replace_one" or "zero_out".
     name: what the statement calls it.
+    drop_last: whether the sampler left out incomplete batches.
+
+  Raises:
+    ValueError: for add-or-remove-one with drop_last, which has no bound.
   """
   import dp_accounting
 
   shifts = {"add_or_remove_one": 5**0.5, "replace_one": 2.0, "zero_out": 1.0}
   validate.positive(noise_multiplier=noise_multiplier)
   validate.one_of(shifts, neighbouring=neighbouring)
+  if drop_last and neighbouring == "add_or_remove_one":
+    raise ValueError(
+      "Expected drop_last=False for add_or_remove_one, received True: without"
+      " the last batch a neighbour has another number of steps, and no bound is"
+      " known. Keep the last batch, or use Poisson sampling."
+    )
   event = dp_accounting.GaussianDpEvent(noise_multiplier / shifts[neighbouring])
   return Release(
     name,
@@ -297,24 +330,37 @@ def library() -> dict[str, str]:
   }
 
 
-def _flatten(
-  releases: Releases, dp_delta: float, neighbouring: str
-) -> tuple[composition.Leaves, float]:
-  """Splits into (event, count) without compositions, and a pure rest."""
+def split(
+  releases: Releases, neighbouring: str
+) -> tuple[composition.Leaves, list[tuple[float, int]]]:
+  """(event, count) without compositions, and (dp_epsilon, count) of the pure.
+
+  Args:
+    releases: a `Release`, a `DpEvent`, or a sequence of either.
+    neighbouring: one of `NEIGHBOURING`.
+  """
   validate.one_of(NEIGHBOURING, neighbouring=neighbouring)
-  if dp_delta != 0:
-    validate.open_probability(dp_delta=dp_delta)
   if not isinstance(releases, (list, tuple)):
     releases = [releases]
-  events, pure = [], 0.0
+  events, pure = [], []
   for release in releases:
     if not isinstance(release, Release):
       release = Release("event", release)
     if release.event is None:
-      pure += release.count * release.dp_epsilon
+      pure.append((release.dp_epsilon, release.count))
     else:
       events.append((release.event, release.count))
   return composition.merge(events), pure
+
+
+def _flatten(
+  releases: Releases, dp_delta: float, neighbouring: str
+) -> tuple[composition.Leaves, float]:
+  """The events, and the sum of the pure terms."""
+  if dp_delta != 0:
+    validate.open_probability(dp_delta=dp_delta)
+  leaves, pure = split(releases, neighbouring)
+  return leaves, math.fsum(count * term for term, count in pure)
 
 
 def _cheapest(

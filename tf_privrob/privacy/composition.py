@@ -98,7 +98,7 @@ def compose(
   accuracy: float = FINE,
 ) -> float:
   """The accountant's figure; `inf` where it has none."""
-  if dp_delta == 0 or any(_noise(event) == 0 for event, _ in leaves):
+  if dp_delta == 0 or any(noiseless(event) for event, _ in leaves):
     return math.inf
   arguments = (leaves, accountant, neighbouring, accuracy)
   try:
@@ -113,20 +113,63 @@ def _figure(dp_delta: float, *arguments) -> float:
   return _composed(*arguments)(dp_delta)
 
 
-@functools.lru_cache(maxsize=4)  # A distribution can hold ten megabytes.
+@functools.lru_cache(maxsize=4)
 def _composed(
   leaves: Leaves, accountant: str, neighbouring: str, accuracy: float
 ) -> Callable[[float], float]:
   """The figure as a function of dp_delta, everything composed once."""
   if accountant == "rdp":
     return _composed_rdp(leaves, neighbouring)
+  pld = distribution(leaves, neighbouring, accuracy)
+  if pld is None:
+    return lambda dp_delta: math.inf
+  return lambda dp_delta: float(pld.get_epsilon(dp_delta))
+
+
+def distribution(
+  leaves: Leaves,
+  neighbouring: str,
+  accuracy: float = FINE,
+  pure: Iterable[tuple[float, int]] = (),
+) -> dp_accounting.pld.PLDAccountant | None:
+  """All of it as one pessimistic privacy-loss distribution, if one is known.
+
+  Args:
+    leaves: what `merge` returns.
+    neighbouring: the relation of the sensitivities behind the events.
+    accuracy: the grid over the spread of one use's loss.
+    pure: (dp_epsilon, count) of mechanisms that no event describes. Randomised
+      response dominates each (Kairouz, Oh and Viswanath 2015).
+  """
+  try:
+    hash(leaves)
+  except TypeError:  # An event with a list in it.
+    return None
+  return _distribution(leaves, neighbouring, accuracy, tuple(pure))
+
+
+@functools.lru_cache(maxsize=4)  # A distribution can hold ten megabytes.
+def _distribution(leaves, neighbouring, accuracy, pure):
   pld = _make("pld", neighbouring)
   if not all(pld.supports(event) for event, _ in leaves):
-    return lambda dp_delta: math.inf
-  pld = _make("pld", neighbouring, _interval(leaves, neighbouring, accuracy))
+    return None
+  interval = _interval(leaves, neighbouring, accuracy)
+  pld = _make("pld", neighbouring, interval)
   for event, count in leaves:
     pld.compose(event, count)
-  return lambda dp_delta: float(pld.get_epsilon(dp_delta))
+  for dp_epsilon, count in pure:
+    response = _randomized_response(dp_epsilon, interval).self_compose(count)
+    pld._pld = pld._pld.compose(response)
+  return pld
+
+
+def _randomized_response(dp_epsilon: float, interval: float):
+  from dp_accounting.pld import common
+  from dp_accounting.pld import privacy_loss_distribution
+
+  return privacy_loss_distribution.from_privacy_parameters(
+    common.DifferentialPrivacyParameters(dp_epsilon, 0.0), interval
+  )
 
 
 def _composed_rdp(
@@ -205,6 +248,11 @@ def _interval(leaves: Leaves, neighbouring: str, accuracy: float) -> float:
     loss = max(loss + math.log(prob), 0.0) + math.log1p(prob)
     floor = max(floor, loss / 1e5)
   return max(wanted, floor)
+
+
+def noiseless(event: dp_accounting.DpEvent) -> bool:
+  """Whether it adds no noise at all."""
+  return _noise(event) == 0
 
 
 def _noise(event: dp_accounting.DpEvent) -> float | None:

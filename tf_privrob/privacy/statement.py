@@ -9,6 +9,7 @@ from typing import Any
 
 from tf_privrob import validate
 from tf_privrob.privacy import accounting
+from tf_privrob.privacy import rounding
 
 SAMPLERS = ("poisson", "shuffle", "full_batch", "fixed", "none")
 
@@ -26,7 +27,8 @@ class Budget:
       raise ValueError(f"Expected 0 <= dp_delta={self.dp_delta!r} < 1.")
 
   def __str__(self) -> str:
-    return f"dp_epsilon={self.dp_epsilon:.4g} at dp_delta={self.dp_delta:g}"
+    dp_epsilon, dp_delta = map(rounding.up, (self.dp_epsilon, self.dp_delta))
+    return f"dp_epsilon={dp_epsilon} at dp_delta={dp_delta}"
 
 
 @dataclasses.dataclass(frozen=True)

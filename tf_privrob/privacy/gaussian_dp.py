@@ -1,0 +1,107 @@
+"""One number for a whole privacy profile: mu of Gaussian DP."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tf_privrob import validate
+from tf_privrob.privacy import accounting
+from tf_privrob.privacy import composition
+
+SMALLEST_DELTA = 1e-10  # Below, a profile says nothing about mu.
+
+_CELLS = 2**15  # Of dp_epsilon: costs less than 4e-4 of mu.
+_LARGEST_PURE = 50.0  # Of pure terms; more is no privacy, and a long grid.
+
+
+def gaussian_mu(
+  releases: accounting.Releases,
+  neighbouring: str = "add_or_remove_one",
+  accuracy: float = composition.FINE,
+) -> float | None:
+  """The mu whose Gaussian reveals as much as all the releases together.
+
+  With delta(x) the composed privacy profile, the dp_delta at dp_epsilon x, and
+  g(x) that of N(mu, 1) against N(0, 1) (Balle and Wang 2018; Dong, Roth and Su
+  2022, Corollary 2.13), it is the smallest mu found with
+
+      delta(x) <= max(g(x), 1e-10) for every x >= 0.
+
+  So whoever reads mu can take any dp_delta >= 1e-10 that they like, and has the
+  dp_epsilon of that Gaussian at it; "Gaussian DP for Reporting" (Gomez et al.,
+  SaTML 2026) proposes this number beside (dp_epsilon, dp_delta). Both
+  directions of add-or-remove-one are below g, which settles negative x too: a
+  profile at -x is 1 - e^-x + e^-x times the opposite one at x.
+
+  It is an upper bound: the profile is that of pessimistic privacy-loss
+  distributions, and since profiles fall, in every cell of a grid its value at
+  the lower end is compared with the Gaussian's at the upper end. For Gaussians
+  alone this is sqrt(count) / noise_multiplier, to 1e-3.
+
+  Args:
+    releases: a `Release`, a `DpEvent`, or a sequence of either.
+    neighbouring: the relation of the sensitivities behind the events.
+    accuracy: as in `dp_epsilon`.
+
+  Returns:
+    mu; None where no finite one is known: no noise, an event that no
+    privacy-loss distribution is known for, or a chance above 1e-10 of anything.
+  """
+  leaves, pure = accounting.split(releases, neighbouring)
+  if any(composition.noiseless(event) for event, _ in leaves):
+    return None
+  if sum(count * dp_epsilon for dp_epsilon, count in pure) > _LARGEST_PURE:
+    return None
+  pld = composition.distribution(leaves, neighbouring, accuracy, pure)
+  largest = math.inf if pld is None else pld.get_epsilon(SMALLEST_DELTA)
+  if not math.isfinite(largest):
+    return None
+  grid = np.linspace(0.0, largest, _CELLS + 1)
+  deltas = pld.get_delta(grid[:-1])
+  needed = deltas > SMALLEST_DELTA
+  return _smallest(grid[1:][needed], deltas[needed])
+
+
+def _smallest(dp_epsilon: np.ndarray, dp_delta: np.ndarray) -> float | None:
+  """The smallest mu whose profile is at least dp_delta at each dp_epsilon."""
+  if not len(dp_epsilon):
+    return 0.0
+
+  def enough(mu: float) -> bool:
+    return bool(np.all(gaussian_profile(mu, dp_epsilon) >= dp_delta))
+
+  high = 1.0
+  while not enough(high):
+    high *= 2
+    if high > 1e6:
+      return None
+  low = high / 2
+  while enough(low) and low > 1e-12:
+    low, high = low / 2, low
+  while high - low > 1e-7 * high:
+    middle = (low + high) / 2
+    low, high = (low, middle) if enough(middle) else (middle, high)
+  return high
+
+
+def gaussian_profile(mu: float, dp_epsilon: np.ndarray) -> np.ndarray:
+  """The dp_delta of N(mu, 1) against N(0, 1) at each dp_epsilon.
+
+  Phi(-t) - e^x Phi(-t - mu) with t = x / mu - mu / 2; the second term is
+  phi(t) R(t + mu) with the Mills ratio R, which does not overflow.
+  """
+  from scipy import special
+
+  validate.positive(mu=mu)
+  t = np.asarray(dp_epsilon, np.float64) / mu - mu / 2
+
+  def mills(x):
+    return math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2))
+
+  density = np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+  # Where t > 0 the two terms have a common factor, so that less cancels.
+  near = special.ndtr(-t) - density * mills(t + mu)
+  far = density * (mills(np.maximum(t, 0)) - mills(np.maximum(t, 0) + mu))
+  return np.maximum(np.where(t > 0, far, near), 0.0)

@@ -1,0 +1,34 @@
+"""Privacy figures in a few digits, rounded so that nothing is flattered.
+
+A stated figure is an upper bound and is rounded up, a demonstrated one is a
+lower bound and is rounded down: what is printed, read back, is still true.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+
+
+def up(value: float, digits: int = 4) -> str:
+  """The shortest decimal of so many digits that is not below: 3.00049, 3.001.
+
+  Args:
+    value: a proven or claimed dp_epsilon, dp_delta or mu.
+    digits: significant ones; a value that has no more is printed as it is.
+  """
+  return _rounded(value, digits, decimal.ROUND_CEILING)
+
+
+def down(value: float, digits: int = 4) -> str:
+  """The same from below, for what an audit demonstrated."""
+  return _rounded(value, digits, decimal.ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+  """Rounds the decimal that Python prints, which reads back as the value."""
+  value = float(value)
+  if not math.isfinite(value):
+    return str(value)
+  context = decimal.Context(digits, rounding)
+  return f"{float(context.create_decimal(repr(value))):.{digits}g}"
