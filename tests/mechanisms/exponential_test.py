@@ -10,6 +10,7 @@ import tensorflow as tf
 from scipy import stats
 
 from tf_privrob import mechanisms
+from tf_privrob import randomness
 from tf_privrob.privacy import accounting
 
 SENSITIVITY, DP_EPSILON = 2.0, 0.8
@@ -198,6 +199,86 @@ def test_draws_have_the_right_law_and_no_other(monotone):
   assert pvalue(1) > 1e-3
   assert pvalue(2 / 3) < 1e-6
   assert pvalue(3 / 2) < 1e-6
+
+
+def from_key(mechanism, scores, num_draws, seed=0):
+  size = mechanism.uniforms_needed(np.size(scores) * num_draws)
+  uniform = randomness.Key.of(seed).uniform(size)
+  return mechanism.select_from_uniform(scores, uniform, num_draws).numpy()
+
+
+@pytest.mark.parametrize("monotone", [False, True])
+def test_given_uniforms_have_the_same_law(monotone):
+  draws = from_key(make(monotone), SCORES, 20_000)
+  counts = np.bincount(draws, minlength=len(SCORES))
+  for factor, fits in ((1, True), (2 / 3, False), (3 / 2, False)):
+    expected = law(SCORES, factor * make(monotone).exponent) * len(draws)
+    assert (stats.chisquare(counts, expected).pvalue > 1e-3) == fits
+
+
+def test_select_is_made_of_stateless_uniforms():
+  scores = np.tile(SCORES, [50, 1])
+  seed = tf.constant([3, 4], tf.int64)
+  size = make().uniforms_needed(7 * scores.size)
+  uniform = tf.random.stateless_uniform([size], seed, dtype=tf.float64)
+  np.testing.assert_array_equal(
+    make().select_from_uniform(scores, uniform, 7),
+    make().select(scores, seed, 7),
+  )
+
+
+def gap(first, second):
+  """The largest exponent (best - score) at which index 1 of 2 is drawn.
+
+  Index 0 has the least Gumbel number, index 1 that of the given uniforms.
+  """
+  mechanism = mechanisms.ExponentialMechanism(1.0, 1.0, monotone=True)
+  top = 1 - 2.0**-53
+  uniform = np.array([top, first, top, second])
+  low, high = 0.0, 200.0
+  while high - low > 1e-9:
+    middle = (low + high) / 2
+    drawn = int(mechanism.select_from_uniform([0.0, -middle], uniform))
+    low, high = (middle, high) if drawn else (low, middle)
+  return low
+
+
+def test_tails_are_those_of_106_bits():
+  """The docstring's figures: 78.5 at best, and what one bit less leaves."""
+  reach = math.log(73.5) + 106 * math.log(2)
+  assert gap(0.0, 2.0**-53) == pytest.approx(reach, abs=0.01)
+  assert gap(0.0, 0.0) == pytest.approx(reach + math.log(2), abs=0.01)
+  assert gap(0.0, 0.0) == pytest.approx(78.5, abs=0.05)
+  assert math.exp(-gap(0.0, 0.0)) < 1e-34
+  assert gap(2.0**-53, 0.0) == pytest.approx(
+    math.log(73.5) + 53 * math.log(2), abs=0.01
+  )
+
+
+@pytest.mark.parametrize("loss", [5.0, 37.0, 60.0])
+def test_cells_of_the_uniform_have_the_exact_probability(loss):
+  """P(index 1 | index 0 has E = log 2) is 1 - exp(-log 2 exp(-loss)).
+
+  By bisection over the 106 bits: the first uniform that no longer wins.
+  """
+  mechanism = mechanisms.ExponentialMechanism(1.0, 1.0, monotone=True)
+  low, high = 0, 2**106
+  while high - low > 1:
+    middle = (low + high) // 2
+    first, second = divmod(middle, 2**53)
+    uniform = np.array([0.5, first * 2.0**-53, 0.0, second * 2.0**-53])
+    drawn = int(mechanism.select_from_uniform([0.0, -loss], uniform))
+    low, high = (middle, high) if drawn else (low, middle)
+  exact = -math.expm1(-math.log(2) * math.exp(-loss))
+  assert high * 2.0**-106 == pytest.approx(exact, rel=2.0**-44, abs=2.0**-106)
+
+
+def test_coarse_uniforms_are_refused():
+  uniform = np.full(2 * len(SCORES), 0.25)
+  with pytest.raises(ValueError, match="dtype float64 in one axis"):
+    make().select_from_uniform(SCORES, uniform.astype(np.float32))
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    make().select_from_uniform(SCORES, uniform[:-2])
 
 
 def test_vectors_of_a_batch_are_drawn_independently():

@@ -244,7 +244,7 @@ def test_halfspaces_stop_one_by_one_and_the_run_with_the_last():
   found = cases.fitted(epochs=40.0, stop_risk=0.2, margin=0.01)
   record = found.run_record
   assert record["stopped"] == [True] * 3
-  assert record["steps"] < 40 * 6 * 3
+  assert record["steps"] < record["steps_planned"] == 40 * 6 * 3
   # Those that were left had fewer than 0.3 * 0.2 * 15 = 0.9 violations.
   accuracy = (found.predict(x, verbose=0).argmax(axis=1) == y).mean()
   assert accuracy > 0.9
@@ -273,6 +273,57 @@ def test_a_stopped_halfspace_stays_as_it_is():
   assert found.run_record["stopped"] == stopped
   assert later  # a stopped one would have been updated
   np.testing.assert_allclose(cases.raw(found), weights, atol=1e-4)
+
+
+def _stopping(steps, **changes):
+  """Planned with a stopping test, of which `steps` steps were taken."""
+  found = cases.method(
+    stop_risk=0.01,
+    count_weight=20.0,
+    margin=1.01,
+    epochs=20.0,
+    noise_multiplier=None,
+    **changes,
+  )
+  x, y = cases.arrays()
+  with pytest.raises(KeyboardInterrupt):
+    found.fit(x, y, verbose=0, callbacks=[interrupt.StopAfter(steps)])
+  return found
+
+
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+def test_a_run_that_may_stop_accounts_all_planned_steps(composition):
+  """When it stops depends on the data, so the figure must not."""
+  few, more = (_stopping(n, composition=composition) for n in (2, 30))
+  planned = few.plan(cases.COUNT).steps
+  assert (few.run_record["steps"], more.run_record["steps"]) == (2, 30)
+  for found in (few, more):
+    assert found.run_record["steps_planned"] == planned > 100
+    assert found.run_record["steps_accounted"] == planned
+    assert found.privacy_statement().releases[0]["count"] == planned
+  statements = few.privacy_statement(), more.privacy_statement()
+  assert statements[0].proven == statements[1].proven
+  assert statements[0].claimed == statements[1].claimed
+  assert statements[0].claimed.dp_epsilon == pytest.approx(8.0, rel=0.01)
+  assert few.spent_dp_epsilon(1) == more.spent_dp_epsilon(planned)
+  assert few.spent_dp_epsilon(0) == 0
+
+
+def test_a_run_that_cannot_stop_accounts_the_steps_that_were_taken():
+  x, y = cases.arrays()
+  found = cases.method(noise_multiplier=None)
+  with pytest.raises(KeyboardInterrupt):
+    found.fit(x, y, verbose=0, callbacks=[interrupt.StopAfter(3)])
+  assert found.privacy_statement().releases[0]["count"] == 3
+  assert found.spent_dp_epsilon(3) < found.spent_dp_epsilon(36)
+
+
+def test_a_model_of_an_earlier_version_accounts_its_plan():
+  found = _stopping(2)
+  expected = found.privacy_statement().proven
+  for name in ("steps_planned", "steps_accounted"):
+    del found._run_record[name]
+  assert found.privacy_statement().proven == expected
 
 
 # Privacy.
@@ -363,19 +414,41 @@ def test_interrupted_and_resumed_counts_every_step(tmp_path):
     other.fit(x, y, resume=True, **run)
 
 
-# Bad input.
+# Data that no refusal may tell of.
 
 
-def test_rows_that_have_no_direction_or_are_too_long():
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+def test_a_row_without_direction_adds_nothing(composition, normalize):
+  """All batches are full, so that the row is in all of them."""
   x, y = cases.arrays()
   zero = x.copy()
   zero[7] = 0
-  with pytest.raises(ValueError, match=r"example 7 in x_train with norm 0"):
-    cases.method().fit(zero, y, verbose=0)
-  long = x.copy()
+  settings = {
+    "composition": composition,
+    "batch_size": cases.COUNT,
+    "normalize": normalize,
+    "margin": 2.0,
+  }
+  found = cases.raw(cases.fitted(zero, y, **settings))
+  fitted = cases.fitted(x, y, **settings)
+  row = fitted.features(x[7:8]).numpy()[0]
+  moved = cases.raw(fitted) - found
+  length = np.linalg.norm(moved / 2, axis=0)  # two steps of each class
+  assert length.max() == pytest.approx(np.linalg.norm(row), rel=1e-3)
+
+
+def test_long_rows_are_scaled_down_on_their_own():
+  x, y = cases.arrays()
+  long = x / 4
   long[4] = 1.0
-  with pytest.raises(ValueError, match=r"norm 2\.449 of example 4.*normalize"):
-    cases.method(normalize=False).fit(long, y, verbose=0)
+  scaled = long.copy()
+  scaled[4] /= np.linalg.norm(scaled[4])
+  found, expected = (
+    cases.raw(cases.fitted(rows, y, normalize=False, margin=3.0))
+    for rows in (long, scaled)
+  )
+  np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_short_rows_keep_their_length_without_normalize():
@@ -390,10 +463,13 @@ def test_short_rows_keep_their_length_without_normalize():
   )
 
 
-def test_a_class_without_examples():
+def test_a_class_without_examples_has_negative_ones_only():
   x, y = cases.arrays()
-  with pytest.raises(ValueError, match="none of class 2 in y_train"):
-    cases.method().fit(x, np.minimum(y, 1), verbose=0)
+  found = cases.fitted(x, np.minimum(y, 1), margin=2.0)
+  assert (cases.raw(found)[:, 2] < 0).all()
+
+
+# Bad input.
 
 
 def test_labels_out_of_range_and_batches_too_large():

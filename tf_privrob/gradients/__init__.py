@@ -10,6 +10,8 @@ from tf_privrob.gradients.clipping import ClippedSum
 from tf_privrob.gradients.clipping import ENGINES
 from tf_privrob.gradients.clipping import NEIGHBOURING
 from tf_privrob.gradients.clipping import refuse_batch_normalization
+from tf_privrob.gradients.isolation import not_row_wise
+from tf_privrob.gradients.isolation import row_by_row
 from tf_privrob.gradients.singularity import Proof
 from tf_privrob.gradients.singularity import rank_bound
 from tf_privrob.gradients.singularity import structural_proof
@@ -32,8 +34,10 @@ __all__ = [
   "SlicedSum",
   "UnclippedGradients",
   "layer_slices",
+  "not_row_wise",
   "rank_bound",
   "refuse_batch_normalization",
+  "row_by_row",
   "smallest_singular_value",
   "structural_proof",
   "taylor_remainder",

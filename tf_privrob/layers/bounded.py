@@ -19,6 +19,8 @@ class BoundedActivation(tf.keras.layers.Layer):
     **kwargs: Keras' own.
   """
 
+  row_wise = True  # for `gradients`
+
   def __init__(self, bound: float = 1.0, **kwargs):
     super().__init__(**kwargs)
     validate.positive(bound=bound)

@@ -133,6 +133,8 @@ class Noise(tf.keras.layers.Layer):
 class LaplaceNoise(Noise):
   """Adds Lap(scale) to its inputs; see `Noise` for the settings."""
 
+  row_wise = True  # for `gradients`
+
   @classmethod
   def from_mechanism(
     cls, mechanism: mechanisms.LaplaceMechanism, **kwargs
@@ -158,6 +160,8 @@ class GaussianNoise(Noise):
   leaves 5.68 standard deviations: for a private release use
   `mechanisms.GaussianMechanism`.
   """
+
+  row_wise = True  # for `gradients`
 
   def sample(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Draws of N(0, scale^2)."""

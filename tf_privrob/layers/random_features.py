@@ -45,6 +45,8 @@ class RandomFourierFeatures(tf.keras.layers.Layer):
     **kwargs: Keras' own.
   """
 
+  row_wise = True  # for `gradients`
+
   def __init__(
     self,
     num_features: int,

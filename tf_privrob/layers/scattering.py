@@ -69,6 +69,8 @@ class Scattering(tf.keras.layers.Layer):
     **kwargs: Keras' own.
   """
 
+  row_wise = True  # for `gradients`
+
   def __init__(
     self,
     size: int = 11,

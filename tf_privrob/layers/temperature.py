@@ -21,6 +21,8 @@ class Temperature(tf.keras.layers.Layer):
     **kwargs: Keras' own.
   """
 
+  row_wise = True  # for `gradients`
+
   def __init__(self, temperature: float = 1.0, **kwargs):
     super().__init__(**kwargs)
     validate.positive(temperature=temperature)

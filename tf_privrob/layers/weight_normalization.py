@@ -56,6 +56,7 @@ class NormalizedDense(_Normalized, _layers.Dense):
   """A dense layer with weight normalisation; arguments are those of Dense."""
 
   computes_as = _layers.Dense  # for `bounds`
+  row_wise = True
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
@@ -63,3 +64,4 @@ class NormalizedConv2D(_Normalized, _layers.Conv2D):
   """A convolution with weight normalisation; arguments are those of Conv2D."""
 
   computes_as = _layers.Conv2D
+  row_wise = True

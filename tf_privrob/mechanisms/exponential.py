@@ -43,8 +43,24 @@ class ExponentialMechanism:
   Two candidates attain it, so `dp_epsilon_at` is exact for the worst scores.
 
   It is no additive mechanism (`Mechanism`): no noisy query is released, only an
-  index. Floating point: see there; besides, an index whose probability is
-  below 2^-52 or so may never be drawn.
+  index.
+
+  Finite randomness: strictly speaking no finite number of bits gives dp_delta =
+  0, since an index that can be drawn on one side may be out of reach on the
+  other. From the uniforms of a `Key`, two for each candidate, 106 bits in all,
+  index j is out of reach once exponent (best score - score_j) > 78.5, where its
+  probability is below 1e-34. With K candidates a selection differs from its law
+  by at most K 2^-106 in total variation: given the others, index j wins below
+  some number c, and rounding its uniform down to a multiple of 2^-106 moves the
+  probability of that by at most 2^-106, for one candidate after another.
+  Rounding to float64 moves exponent score_j + G_j, of terms below 79, by at
+  most 2^-44 where logarithms are exact to one unit in the last place, and so
+  each probability by a factor of at most exp(2^-43). Together
+
+    (dp_epsilon + 2^-42, (1 + exp(dp_epsilon)) K 2^-106)-DP,
+
+  which for K = 2^16 and dp_epsilon = 1 is a dp_delta of 3e-27. One uniform of
+  53 bits for each candidate would leave 3e-11.
 
   Attributes:
     sensitivity: largest change of any score between neighbours.
@@ -76,9 +92,8 @@ class ExponentialMechanism:
   ) -> tf.Tensor:
     """Draws one index for each score vector; the same seed draws the same.
 
-    Gumbel-max: argmax_j of exponent score_j + G_j with independent standard
-    Gumbel G_j has exactly the law of `probabilities`. G = -log(-log U), U from
-    float64 uniforms moved to the middle of their cells: never 0 or 1.
+    TensorFlow's generator is not cryptographic and its uniforms have 52 bits: a
+    release takes those of a `Key`, by `select_from_uniform`.
 
     Args:
       scores: real numbers [..., K], one vector for each selection. Every
@@ -94,15 +109,45 @@ class ExponentialMechanism:
       ValueError: a score is not finite (in a graph, where values are not known
         yet, a tf.errors.InvalidArgumentError when it runs).
     """
+    if num_draws is not None:
+      validate.positive_int(num_draws=num_draws)
+    size = tf.size(self._logits(scores)) * (num_draws or 1)
+    uniform = tf.random.stateless_uniform(
+      [self.uniforms_needed(size)],
+      mechanism.stateless_seed(seed),
+      dtype=tf.float64,
+    )
+    return self.select_from_uniform(scores, uniform, num_draws)
+
+  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
+    """Two for each of `size` scores, and for each draw."""
+    return 2 * size
+
+  def select_from_uniform(
+    self, scores, uniform: mechanism.Uniform, num_draws: int | None = None
+  ) -> tf.Tensor:
+    """Turns independent uniform numbers into a choice.
+
+    Gumbel-max: argmax_j of exponent score_j + G_j with independent standard
+    Gumbel G_j has the law of `probabilities`. G = -log E, E exponential.
+
+    Args:
+      scores: as for `select`.
+      uniform: `uniforms_needed` numbers in [0, 1), float64. Whoever knows them
+        knows more of the scores than the index.
+      num_draws: as for `select`.
+
+    Returns:
+      As `select`.
+    """
     logits = self._logits(scores)
     shape = tf.shape(logits)
     if num_draws is not None:
       validate.positive_int(num_draws=num_draws)
       shape = tf.concat([[num_draws], shape], axis=0)
-    uniform = tf.random.stateless_uniform(
-      shape, mechanism.stateless_seed(seed), dtype=tf.float64
-    )
-    gumbel = -tf.math.log(-tf.math.log1p(-(uniform + 2.0**-53)))
+    shape = tf.concat([[2], shape], axis=0)
+    pair = tf.reshape(mechanism.as_uniforms(uniform), shape)
+    gumbel = -tf.math.log(_exponential(pair[0], pair[1]))
     return tf.argmax(logits + gumbel, axis=-1)
 
   def score_loss(self, num_candidates: int, failure_prob: float) -> float:
@@ -160,6 +205,18 @@ class ExponentialMechanism:
       scores = tf.debugging.check_numerics(scores, "Expected finite scores")
     best = tf.reduce_max(scores, axis=-1, keepdims=True)
     return self.exponent * (scores - best)
+
+
+def _exponential(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+  """-log(1 - u), u of 106 bits, to float64 precision at both ends of u.
+
+  The second uniform is what follows the 53 bits of the first. u = 0 becomes
+  2^-107: the result is in [2^-107, 73.5], and its negative logarithm, a Gumbel
+  number, in [-4.3, 74.2].
+  """
+  rest = 2.0**-53 * second
+  u, one_minus_u = tf.maximum(first + rest, 2.0**-107), (1.0 - first) - rest
+  return -tf.where(first < 0.5, tf.math.log1p(-u), tf.math.log(one_minus_u))
 
 
 def _check_finite(scores: np.ndarray) -> None:

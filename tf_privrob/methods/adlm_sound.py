@@ -38,6 +38,8 @@ class FeatureScaling(tf.keras.layers.Layer):
   [-1, 1]. The factors are saved with the weights; they start as ones.
   """
 
+  row_wise = True  # for `gradients`
+
   def build(self, input_shape):
     """One factor a feature."""
     self.factors = self.add_weight(

@@ -66,13 +66,20 @@ def one_versus_rest(
 
   Returns:
     u [..., d, K] and the number of violations [..., K]. One example changes a
-    column of u by at most 1, in norm, and the number by at most 1.
+    column of u by at most 1, in norm, and the number by at most 1; exactly so
+    for features on the grid of `methods.linear`, in float64.
   """
-  norms = tf.norm(weights, axis=-2, keepdims=True)
-  violated = signs * tf.matmul(features, weights) <= margin * norms
-  added = tf.where(violated, signs, 0.0)
+  scores = tf.matmul(features, _directions(weights, -2))
+  violated = tf.cast(signs * scores <= margin, signs.dtype)
+  added = signs * violated
   update = tf.matmul(features, added, transpose_a=True)
   return update, tf.reduce_sum(tf.abs(added), axis=-2)
+
+
+def _directions(weights: tf.Tensor, axis) -> tf.Tensor:
+  """The weights over their norms, on the grid: scores are then exact."""
+  norms = tf.norm(weights, axis=axis, keepdims=True)
+  return linear.on_grid(tf.math.divide_no_nan(weights, norms))
 
 
 def kesler(
@@ -97,16 +104,15 @@ def kesler(
 
   Returns:
     The sum of z over the violations, [..., d, K], which one example changes by
-    at most sqrt(2), and their number [..., 1].
+    at most sqrt(2), and their number [..., 1]; exactly so as above.
   """
-  scores = tf.matmul(features, weights)
+  scores = tf.matmul(features, _directions(weights, [-2, -1]))
   classes = scores.shape[-1]
-  others = scores - labels * scores.dtype.max / 2
+  others = tf.where(labels > 0, scores.dtype.min, scores)
   rival = tf.one_hot(tf.argmax(others, axis=-1), classes, dtype=scores.dtype)
   present = tf.reduce_sum(labels, axis=-1)
   gap = tf.reduce_sum((labels - rival) * scores, axis=-1)
-  norm = tf.norm(weights, axis=[-2, -1])[..., tf.newaxis]
-  violated = tf.where(gap <= margin * norm * math.sqrt(2), present, 0.0)
+  violated = present * tf.cast(gap <= margin * math.sqrt(2), scores.dtype)
   added = (labels - rival) * violated[..., tf.newaxis]
   update = tf.matmul(features, added, transpose_a=True)
   return update, tf.reduce_sum(violated, axis=-1, keepdims=True)
@@ -126,7 +132,9 @@ class Halfspaces(linear.LinearMethod):
   beside it, as one more coordinate of the same Gaussian release (the paper adds
   Laplace noise to it; accountants have no figure for Laplace and Gaussian noise
   on one Poisson sample): the sensitivity becomes sqrt(1 + count_weight^2), and
-  a halfspace whose noisy number is below 0.3 stop_risk p n stays as it is.
+  a halfspace whose noisy number is below 0.3 stop_risk p n stays as it is. When
+  the run ends depends on the data then, and a figure of the steps that were
+  taken would too; proven is that of all planned steps, however few were taken.
 
   Guarantee: (dp_epsilon, dp_delta)-DP of all weights together, after every
   step, add-or-remove-one; see `composition` for how K classes share it. Under
@@ -202,12 +210,14 @@ class Halfspaces(linear.LinearMethod):
     shape = images.shape[2:]
     features = self.features(tf.reshape(images, [-1, *shape]))
     labels, mask = tf.reshape(labels, [-1]), tf.reshape(mask, [-1, 1])
-    one_hot = mask * tf.one_hot(labels, self.num_classes)
+    mask = tf.cast(mask, features.dtype)
+    one_hot = mask * tf.one_hot(labels, self.num_classes, dtype=mask.dtype)
     update, count = self._update(features, one_hot, mask)
     update, count = self._with_noise(update, count)
     active = self._active(count)
+    update = tf.where(active, update, tf.zeros_like(update))
     self.optimizer.apply_gradients(
-      [(-tf.where(active, update, 0.0), self._kernel)]
+      [(-tf.cast(update, self._kernel.dtype), self._kernel)]
     )
     self._state.step.assign_add(1)
     return {"nonprivate/batch": tf.reduce_sum(mask)}
@@ -215,17 +225,18 @@ class Halfspaces(linear.LinearMethod):
   def _chosen(self) -> tf.Tensor:
     """1 for the classes of this step, [K]."""
     if not self._by_class:
-      return tf.ones([self.num_classes])
+      return tf.ones([self.num_classes], tf.float64)
     step = tf.math.floormod(self._state.step, self.num_classes)
-    return tf.one_hot(step, self.num_classes)
+    return tf.one_hot(step, self.num_classes, dtype=tf.float64)
 
   def _update(self, features, one_hot, mask):
     """The sum over violations [d, K], and their number [K] or [1]."""
     margin = self.config.margin
+    weights = tf.cast(self._kernel, features.dtype)
     if self.config.composition == "kesler":
-      return kesler(features, one_hot, self._kernel, margin)
+      return kesler(features, one_hot, weights, margin)
     signs = (2 * one_hot - mask) * self._chosen()
-    return one_versus_rest(features, signs, self._kernel, margin)
+    return one_versus_rest(features, signs, weights, margin)
 
   def _with_noise(self, update, count):
     """One Gaussian draw for the sum and, if it is released, the count."""
@@ -235,10 +246,14 @@ class Halfspaces(linear.LinearMethod):
     noise = mechanisms.GaussianMechanism(
       self._sensitivity, multiplier * self._sensitivity
     )
-    draw = noise.sample(update.shape, self._state.seed(_NOISE_STREAM))
+    draw = noise.sample(
+      update.shape, self._state.seed(_NOISE_STREAM), update.dtype
+    )
     update += draw * self._chosen()
     if self.config.stop_risk is not None:
-      draw = noise.sample(count.shape, self._state.seed(_COUNT_STREAM))
+      draw = noise.sample(
+        count.shape, self._state.seed(_COUNT_STREAM), count.dtype
+      )
       count += draw / self.config.count_weight
     return update, count
 
@@ -263,21 +278,24 @@ class Halfspaces(linear.LinearMethod):
         "Expected a trained model: nothing was released yet. Call fit first."
       )
     claimed, caveats = None, list(record["caveats"])
+    steps = record.get("steps_accounted")
+    if steps is None:  # of a model that an earlier version saved
+      steps = max(record["steps"], self.plan(record["num_examples"]).steps)
     if config.composition == "paper_literal" and record["noise_multiplier"]:
-      steps = math.ceil(record["steps"] / self.num_classes)
       release = privacy.poisson_sgd(
-        record["noise_multiplier"], record["sampling_prob"], steps
+        record["noise_multiplier"],
+        record["sampling_prob"],
+        math.ceil(steps / self.num_classes),
       )
       claimed = privacy.Budget(
         privacy.dp_epsilon([release], config.dp_delta, config.accountant),
         config.dp_delta,
       )
-      values = {"classes": self.num_classes, "steps": record["steps"]}
-      caveats.insert(0, _LITERAL.format(**values))
+      caveats.insert(0, _LITERAL.format(classes=self.num_classes, steps=steps))
     found = privacy.PrivacyStatement.for_dp_sgd(
       noise_multiplier=record["noise_multiplier"],
       sampling_prob=record["sampling_prob"],
-      steps=record["steps"],
+      steps=steps,
       dp_delta=config.dp_delta,
       num_examples=record["num_examples"],
       accountant="pld" if claimed else config.accountant,
@@ -307,12 +325,21 @@ class Halfspaces(linear.LinearMethod):
 
   def spent_dp_epsilon(self, steps: int) -> float:
     """The proven figure after `steps` steps, at the config's dp_delta."""
-    return training_plan.dp_epsilon(self.config, self._plan, steps)
+    return training_plan.dp_epsilon(
+      self.config, self._plan, self._accounted(steps)
+    )
+
+  def _accounted(self, steps: int) -> int:
+    """Those taken; from the first on all planned, where the data may stop."""
+    stops = self.config.stop_risk is not None and steps > 0
+    return max(steps, self._plan.steps) if stops else steps
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far; ends when all halfspaces are done."""
     self._run_record.update(
       training_plan.record(self._plan, steps, sessions),
+      steps_planned=self._plan.steps,
+      steps_accounted=self._accounted(steps),
       caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
     if self.config.stop_risk is not None:

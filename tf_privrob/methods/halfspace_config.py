@@ -39,11 +39,13 @@ class HalfspacesConfig:
       the label's weights and -x to those of the best other class, of
       sensitivity sqrt(2).
     stop_risk: alpha of the stopping test: a halfspace is done when the noisy
-      number of violations is below 0.3 alpha p n (line 9). None: all steps are
-      taken, as in the paper's experiments.
+      number of violations is below 0.3 alpha p n (line 9). It saves time, no
+      budget: all planned steps are accounted. None: all are taken, as in the
+      paper's experiments.
     count_weight: of the number of violations beside the sum of examples in the
       one Gaussian release; it adds its square to that of the sensitivity.
-    normalize: scale each input to norm 1. False: norms above 1 are refused.
+    normalize: scale each input to norm 1. False: only those above it are scaled
+      down; an input of norm 0 adds nothing either way.
     unit_weights: scale each class's weights to norm 1 in the end. The paper
       does not say; it changes the prediction. Without it all are divided by
       the largest norm.
@@ -117,7 +119,8 @@ class PureHalfspacesConfig:
       within an inner product of 0.9 of any direction, about 2^(1.2 d).
     max_net_size: larger nets are refused.
     net_seed: of the net, which is public; nothing private depends on it.
-    normalize: scale each input to norm 1. False: norms above 1 are refused.
+    normalize: scale each input to norm 1. False: only those above it are scaled
+      down; an input of norm 0 adds nothing either way.
     physical_batch_size: rows in memory at a time. None: by device.
     checkpoint_every: as everywhere; there is one step.
     seed: of the choice. It must stay secret. None: from the operating system.

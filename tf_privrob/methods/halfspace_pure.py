@@ -24,6 +24,11 @@ _ASSUMPTIONS = (
     " the number of errors of any of its vectors, nor raises it by more than 1",
     "tf_privrob.methods.halfspace_pure",
   ),
+  privacy.Assumption(
+    "each choice is made of 106-bit uniform numbers, which leave its law within"
+    " 2^-106 times the size of the net, in total variation",
+    "tf_privrob.mechanisms.exponential",
+  ),
 )
 
 
@@ -48,12 +53,13 @@ def errors(
     margin: gamma'.
 
   Returns:
-    [K, N], whole numbers.
+    [K, N], whole numbers: sums of what each example counts on its own, if
+    features and net are in float64 on the grid of `methods.linear`.
   """
   scores = tf.matmul(features, net, transpose_b=True)
   classes, mask = one_hot[:, :-1], one_hot[:, -1:]
-  low = tf.cast(scores <= margin, tf.float32)
-  high = tf.cast(scores >= -margin, tf.float32)
+  low = tf.cast(scores <= margin, scores.dtype)
+  high = tf.cast(scores >= -margin, scores.dtype)
   return tf.matmul(classes, low, transpose_a=True) + tf.matmul(
     mask - classes, high, transpose_a=True
   )
@@ -70,7 +76,10 @@ class PureHalfspaces(linear.LinearMethod):
   one halfspace; K > 2 classes are K choices of dp_epsilon / K each.
 
   Guarantee: dp_epsilon-DP (dp_delta = 0) of all weights together,
-  add-or-remove-one.
+  add-or-remove-one, up to what finite randomness leaves: N 2^-106 of dp_delta
+  or so, see `mechanisms.ExponentialMechanism`. An example's scores are exact
+  (`methods.linear`), so it counts or does not whoever else is there; one
+  without a direction counts as an error of every vector.
 
   It needs about 2^(1.2 d) vectors: a learner for up to about 13 dimensions.
 
@@ -125,14 +134,13 @@ class PureHalfspaces(linear.LinearMethod):
 
     def add(total, chunk):
       rows, numbers, weight = chunk
-      one_hot = tf.one_hot(numbers, classes) * weight[:, None]
-      joined = tf.concat([one_hot, weight[:, None]], axis=1)
-      return total + tf.cast(
-        errors(self.features(rows), joined, net, self.config.margin),
-        tf.float64,
-      )
+      weight = tf.cast(weight[:, None], total.dtype)
+      one_hot = tf.one_hot(numbers, classes, dtype=total.dtype) * weight
+      joined = tf.concat([one_hot, weight], axis=1)
+      found = errors(self.features(rows), joined, net, self.config.margin)
+      return total + found
 
-    start = tf.zeros([classes, net.shape[0]], tf.float64)
+    start = tf.zeros([classes, net.shape[0]], net.dtype)
     total = tf.foldl(add, (images, labels, mask), start, parallel_iterations=1)
     mechanism = mechanisms.ExponentialMechanism(
       1.0, self.config.dp_epsilon / self._choices, monotone=True
@@ -144,7 +152,7 @@ class PureHalfspaces(linear.LinearMethod):
     else:
       index = mechanism.select(-total, self._state.seed(0))
       kernel = tf.transpose(tf.gather(net, index))
-    self._kernel.assign(kernel)
+    self._kernel.assign(tf.cast(kernel, self._kernel.dtype))
     self._state.step.assign_add(1)
     return {"nonprivate/batch": tf.reduce_sum(mask)}
 
@@ -200,7 +208,7 @@ class PureHalfspaces(linear.LinearMethod):
 
 
 class _Net:
-  """Public vectors; an object of its own, so Keras saves none."""
+  """Public vectors, on the grid; an object of its own, so Keras saves none."""
 
   def __init__(self, vectors: np.ndarray):
-    self.vectors = tf.constant(vectors, tf.float32)
+    self.vectors = linear.on_grid(tf.constant(vectors, tf.float64))

@@ -1,18 +1,26 @@
-"""What learners of one linear layer share: features of norm at most 1."""
+"""What learners of one linear layer share: features of norm at most 1.
+
+Their arithmetic is exact. Features and weights are multiples of 2^-26 of norm
+at most 1, so products are multiples of 2^-52 and float64 adds them without
+rounding, in any order; so are sums of up to 2^27 features. An example's scores,
+whether it is violated, and what it adds are then functions of that example and
+the weights alone, whoever shares its batch, to the last bit.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_privrob import certify
 from tf_privrob import privacy
 from tf_privrob.methods import method
 
-_BATCH = 1000
-_ROUNDING = 1e-5
+_GRID_BITS = 26
+_SUM_BITS = 53  # of whole numbers that float64 holds
+_LENGTH = 1 - 2e-6  # leaves room: "at most 1" is what is accounted
+_TINY = 2.0**-126  # the least normal float32; less may be read as zero
 PUBLIC_FEATURES = privacy.Assumption(
   "what comes before the linear layer does not depend on the private data",
   "the caller",
@@ -24,7 +32,9 @@ class LinearMethod(method.Method):
 
   z is all that comes before, fixed and public; usually just the pixels. There
   is no bias, so the prediction does not change with the length of z, and the
-  weights are learnt from z / |z| (`normalize`) or from z of norm at most 1.
+  weights are learnt from z / |z| (`normalize`) or from z, scaled down where it
+  is longer than 1. Nothing about the private data is refused: an input without
+  a direction adds nothing, and a class without examples simply has none.
 
   Args:
     network: a Keras classifier whose last layer is Dense without bias and
@@ -61,41 +71,8 @@ class LinearMethod(method.Method):
     return tf.keras.optimizers.SGD(1.0)
 
   def features(self, images: tf.Tensor) -> tf.Tensor:
-    """Z of each row, [rows, d], of norm 1 or at most 1."""
-    found = self._front.features(images)
-    norms = tf.norm(found, axis=1, keepdims=True)
-    if self.config.normalize:
-      return tf.math.divide_no_nan(found, norms)
-    return found / tf.maximum(norms, 1.0)
-
-  def begin(self, x, y, run_dir, resume, value_range) -> None:
-    """Refuses rows and classes that a halfspace cannot be learnt from."""
-    del run_dir, resume, value_range
-    norms = np.concatenate(
-      [
-        tf.norm(self._front.features(x[i : i + _BATCH]), axis=1).numpy()
-        for i in range(0, len(x), _BATCH)
-      ]
-    )
-    if not norms.all():
-      raise ValueError(
-        "Expected inputs other than zero, which has no direction, received"
-        f" example {int(np.flatnonzero(norms == 0)[0])} in x_train with norm 0"
-        f" ({int((norms == 0).sum())} of {len(x)}). Remove them."
-      )
-    if not self.config.normalize and norms.max() > 1 + _ROUNDING:
-      raise ValueError(
-        "Expected norms of at most 1, which the sensitivity rests on, received"
-        f" norm {norms.max():.4g} of example {int(norms.argmax())} in x_train."
-        " Pass normalize=True, or divide all inputs by a public bound."
-      )
-    missing = np.setdiff1d(np.arange(self.num_classes), y)
-    if len(missing):
-      raise ValueError(
-        f"Expected examples of all {self.num_classes} classes, received none of"
-        f" class {', '.join(map(str, missing))} in y_train: its halfspace would"
-        " have negative examples only. Use a network with fewer outputs."
-      )
+    """Z of each row, float64 [rows, d]: see `bounded_rows`."""
+    return bounded_rows(self._front.features(images), self.config.normalize)
 
   def assumptions(self) -> tuple[privacy.Assumption, ...]:
     """That z is public, where it is more than the input."""
@@ -104,6 +81,42 @@ class LinearMethod(method.Method):
   def certifier(self, norm: str = "l2") -> certify.LinearMargin:
     """The exact radius of the linear rule, or a Lipschitz bound behind z."""
     return certify.LinearMargin(norm)
+
+
+def on_grid(values: tf.Tensor, bits: int = _GRID_BITS) -> tf.Tensor:
+  """Multiples of 2^-bits, rounded towards zero: no norm grows."""
+  whole = tf.cast(values * 2.0**bits, tf.int64)
+  return tf.cast(whole, values.dtype) * 2.0**-bits
+
+
+def bounded_rows(rows: tf.Tensor, normalize: bool) -> tf.Tensor:
+  """Each row on its own: of norm 1 - 2e-6, or at most that; on the grid.
+
+  A row is first divided by its largest value and rounded to a grid on which
+  the sum of its squares is exact, so that nothing under- or overflows, and the
+  result is the same in every batch. A row that is zero or not finite is zero;
+  so are values below 2^-126, which the processor may or may not read as zero.
+
+  Args:
+    rows: [rows, d]; float32 is what counts of them.
+    normalize: also make short rows longer.
+
+  Returns:
+    float64 [rows, d], multiples of 2^-26.
+  """
+  rows = tf.cast(tf.cast(rows, tf.float32), tf.float64)
+  finite = tf.reduce_all(tf.math.is_finite(rows), axis=1, keepdims=True)
+  kept = tf.logical_and(finite, tf.abs(rows) >= _TINY)
+  rows = tf.where(kept, rows, tf.zeros_like(rows))
+  largest = tf.reduce_max(tf.abs(rows), axis=1, keepdims=True)
+  dimension = rows.shape[1]
+  bits = (_SUM_BITS - dimension.bit_length()) // 2
+  rows = on_grid(rows / tf.maximum(largest, _TINY), bits)
+  norms = tf.sqrt(tf.reduce_sum(rows**2, axis=1, keepdims=True))
+  scale = _LENGTH / tf.maximum(norms, 1.0)  # a row other than zero has a +-1
+  if not normalize:
+    scale = tf.minimum(scale, largest)
+  return on_grid(rows * scale)
 
 
 class _Front:
