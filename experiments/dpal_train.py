@@ -69,7 +69,7 @@ def run_cell(cell, scale, dataset, folder) -> dict:
     dataset,
     name,
     run,
-    True,
+    None,
     {"value_range": ",".join(f"{v:g}" for v in VALUE_RANGE)},
   )
   model = load_model(cell, dataset, folder)

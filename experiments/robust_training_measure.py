@@ -60,7 +60,7 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
   network = robust_training_cells.network(recipe, dataset, config.seed)
   model = methods.build(recipe.method, network, config)
   name = describe_network(recipe)
-  training.fit(recipe.method, model, dataset, name, run, True, {})
+  training.fit(recipe.method, model, dataset, name, run, None, {})
   statement = model.privacy_statement()
   hidden = {"seed": None} if config.private else {}  # it reveals the noise
   return {

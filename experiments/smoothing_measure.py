@@ -68,7 +68,7 @@ def train_cell(cell, scale, dataset, folder) -> dict:
     recipe.network, dataset.input_shape, dataset.num_classes, config.seed
   )
   model = methods.build(recipe.method, network, config)
-  training.fit(recipe.method, model, dataset, recipe.network, run, True, {})
+  training.fit(recipe.method, model, dataset, recipe.network, run, None, {})
   predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
   correct = int((predictions == dataset.y_test).sum())
   statement = model.privacy_statement()

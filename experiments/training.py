@@ -147,7 +147,7 @@ def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
     dataset: training and test data.
     network: name or file of the network.
     folder: the `RunFolder`.
-    resume: go on with the run in it.
+    resume: go on with the run in it; None: if one was begun there.
     flag_values: of the binary, for config.json.
   """
   import tensorflow as tf
@@ -169,6 +169,8 @@ def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
     on_train_begin=lambda logs: folder.write_json("config.json", description)
   )
   started = time.monotonic()
+  if resume is None:
+    resume = folder.has("ledger.jsonl")
   model.fit(dataset, run_dir=folder.path, resume=resume, callbacks=[note])
   folder.write_json("run.json", describe_run(model, dataset, started))
   folder.write_text("privacy.json", model.privacy_statement().to_json())

@@ -97,7 +97,7 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
     classifier if recipe.denoiser else None,
     parts.public,
   )
-  training.fit(recipe.method, model, dataset, name, run, True, {})
+  training.fit(recipe.method, model, dataset, name, run, None, {})
   statement = model.privacy_statement()
   result = {
     "label": recipe.label,

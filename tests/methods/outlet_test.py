@@ -61,7 +61,9 @@ def test_it_is_on_disk_before_it_is_seen(tmp_path):
     return charge()
 
   ledger.charge = watched
-  release = tf.function(lambda: outlet.gaussian([tf.zeros(2)], 1.0, 1.0).tensors)
+  release = tf.function(
+    lambda: outlet.gaussian([tf.zeros(2)], 1.0, 1.0).tensors
+  )
   release()
   seen.append("released")
   assert seen == ["paid", "released"]
@@ -72,7 +74,9 @@ def test_it_is_on_disk_before_it_is_seen(tmp_path):
 def test_nothing_leaves_where_it_cannot_be_paid(tmp_path):
   ledger = _ledger(tmp_path, limit=2)
   outlet = _outlet(ledger=ledger, folder=tmp_path)
-  release = tf.function(lambda: outlet.gaussian([tf.zeros(2)], 1.0, 1.0).tensors)
+  release = tf.function(
+    lambda: outlet.gaussian([tf.zeros(2)], 1.0, 1.0).tensors
+  )
   release()
   release()
   with pytest.raises(tf.errors.OpError):
@@ -106,7 +110,9 @@ def test_the_budget_holds_without_a_ledger():
 
 def test_a_rehearsal_is_not_counted_and_shares_no_noise():
   outlet = outlet_lib.Outlet()
-  release = tf.function(lambda: outlet.gaussian([tf.zeros(4)], 1.0, 1.0).tensors)
+  release = tf.function(
+    lambda: outlet.gaussian([tf.zeros(4)], 1.0, 1.0).tensors
+  )
   with outlet.rehearsal():
     first = release()[0].numpy()
   outlet.open(randomness.Key.of(0))
@@ -228,7 +234,9 @@ def test_other_settings_are_refused(tmp_path):
 
 def test_a_simulation_repeats_and_pays_nothing():
   outlet = outlet_lib.Simulation(randomness.Key.of(1))
-  release = tf.function(lambda: outlet.gaussian([tf.zeros(4)], 1.0, 1.0).tensors)
+  release = tf.function(
+    lambda: outlet.gaussian([tf.zeros(4)], 1.0, 1.0).tensors
+  )
   drawn = [release()[0].numpy() for _ in range(2)]
   assert (drawn[0] != drawn[1]).all()
   outlet.restart(randomness.Key.of(1))

@@ -124,9 +124,7 @@ class FixedBatchSampler(sampling.Sampler):
       tf.data.experimental.assert_cardinality(steps)
     ).prefetch(1)
 
-  def rehearsal(
-    self, x: np.ndarray, y: np.ndarray
-  ) -> tuple[np.ndarray, ...]:
+  def rehearsal(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
     """One element made of the given synthetic rows."""
     rows = np.arange(self._rows) % len(x)
     found = x[rows], y[rows]

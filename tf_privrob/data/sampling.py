@@ -118,9 +118,7 @@ class Sampler(abc.ABC):
       steps,
     )
 
-  def rehearsal(
-    self, x: np.ndarray, y: np.ndarray
-  ) -> tuple[np.ndarray, ...]:
+  def rehearsal(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
     """An element of one whole chunk, made of the given synthetic rows."""
     rows = np.arange(self.physical_batch_size) % len(x)
     return batching.gather_chunks(x, y, rows, self.physical_batch_size)

@@ -226,9 +226,7 @@ class AdLM(method.Method):
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Makes room for the draws; they are made when the session begins."""
     self.optimizer.build(self.network.trainable_variables)
-    self._state = _AdLMState(
-      np.ones(shape), self._parts.last.kernel.shape
-    )
+    self._state = _AdLMState(np.ones(shape), self._parts.last.kernel.shape)
 
   def begin_session(self) -> None:
     """The first session makes the draws that are made once."""

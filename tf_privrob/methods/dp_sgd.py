@@ -234,7 +234,6 @@ class DPSGD(method.Method):
       epochs=record["participations"],
       accountant=self.config.accountant,
       extra_releases=self.extra_releases(),
-      extra_caveats=record["caveats"],
     )
 
   @property

@@ -9,15 +9,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import halfspace_config
 from tf_privrob.methods import linear
 from tf_privrob.methods import method
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 
-_NOISE_STREAM, _COUNT_STREAM = 0, 1
 _STOP = 0.3  # line 9
 _ASSUMPTIONS = (
   privacy.Assumption(
@@ -213,12 +212,7 @@ class Halfspaces(linear.LinearMethod):
     mask = tf.cast(mask, features.dtype)
     one_hot = mask * tf.one_hot(labels, self.num_classes, dtype=mask.dtype)
     update, count = self._update(features, one_hot, mask)
-    update, count = self._with_noise(update, count)
-    active = self._active(count)
-    update = tf.where(active, update, tf.zeros_like(update))
-    self.optimizer.apply_gradients(
-      [(-tf.cast(update, self._kernel.dtype), self._kernel)]
-    )
+    self.apply(self._noisy(update, count).map(self._descent), [self._kernel])
     self._state.step.assign_add(1)
     return {"nonprivate/batch": tf.reduce_sum(mask)}
 
@@ -238,26 +232,23 @@ class Halfspaces(linear.LinearMethod):
     signs = (2 * one_hot - mask) * self._chosen()
     return one_versus_rest(features, signs, weights, margin)
 
-  def _with_noise(self, update, count):
-    """One Gaussian draw for the sum and, if it is released, the count."""
-    multiplier = self._plan.noise_multiplier
-    if multiplier == 0:
-      return update, count
-    noise = mechanisms.GaussianMechanism(
-      self._sensitivity, multiplier * self._sensitivity
-    )
-    draw = noise.sample(
-      update.shape, self._state.seed(_NOISE_STREAM), update.dtype
-    )
-    update += draw * self._chosen()
+  def _noisy(self, update, count) -> outlet_lib.Released:
+    """One release of the sum and, if it is asked for, of the count."""
+    sums = [update]
     if self.config.stop_risk is not None:
-      draw = noise.sample(
-        count.shape, self._state.seed(_COUNT_STREAM), count.dtype
-      )
-      count += draw / self.config.count_weight
-    return update, count
+      sums.append(self.config.count_weight * count)
+    multiplier, sensitivity = self._plan.noise_multiplier, self._sensitivity
+    if multiplier == 0:
+      return self.outlet.without_noise(sums)
+    return self.outlet.gaussian(sums, multiplier * sensitivity, sensitivity)
 
-  def _active(self, count: tf.Tensor) -> tf.Tensor:
+  def _descent(self, noisy: list[tf.Tensor]) -> list[tf.Tensor]:
+    """What the optimizer takes off the weights of the classes that go on."""
+    count = noisy[1] / self.config.count_weight if noisy[1:] else None
+    update = tf.where(self._active(count), noisy[0], tf.zeros_like(noisy[0]))
+    return [-tf.cast(update, self._kernel.dtype)]
+
+  def _active(self, count: tf.Tensor | None) -> tf.Tensor:
     """Classes of this step that go on; those that do not are noted, [K]."""
     chosen = self._chosen() > 0
     if self.config.stop_risk is None:
@@ -270,14 +261,14 @@ class Halfspaces(linear.LinearMethod):
 
   # Guarantees and the run.
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """Claimed, proven and audited privacy of all weights together."""
     config, record = self.config, self._run_record
     if not record.get("steps"):
       raise ValueError(
         "Expected a trained model: nothing was released yet. Call fit first."
       )
-    claimed, caveats = None, list(record["caveats"])
+    claimed, caveats = None, []
     steps = record.get("steps_accounted")
     if steps is None:  # of a model that an earlier version saved
       steps = max(record["steps"], self.plan(record["num_examples"]).steps)
@@ -340,7 +331,6 @@ class Halfspaces(linear.LinearMethod):
       training_plan.record(self._plan, steps, sessions),
       steps_planned=self._plan.steps,
       steps_accounted=self._accounted(steps),
-      caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
     if self.config.stop_risk is not None:
       stopped = self._stopped.flags.numpy()

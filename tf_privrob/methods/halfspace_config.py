@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional  # flags read these annotations on Python 3.9
 
+from tf_privrob import randomness
 from tf_privrob import validate
 
 COMPOSITIONS = (
@@ -52,8 +53,10 @@ class HalfspacesConfig:
     physical_batch_size: rows in memory at a time. None: by device.
     accountant: "pld" or "rdp", for calibration and the proven figure.
     checkpoint_every: steps between checkpoints.
-    seed: of sampling and noise. It must stay secret, since it reveals the
-      noise. None: from the operating system, never stored.
+    seed: None, for a model that is released: noise and sampling come from the
+      operating system and are stored nowhere. A number is for an experiment
+      that is repeated: the guarantee then holds only against those who neither
+      know nor guess it.
   """
 
   dp_epsilon: float = 1.0
@@ -70,9 +73,10 @@ class HalfspacesConfig:
   physical_batch_size: Optional[int] = None
   accountant: str = "pld"
   checkpoint_every: int = 100
-  seed: Optional[int] = 0
+  seed: Optional[int] = None
 
   def __post_init__(self):
+    randomness.check_seed(self.seed)
     validate.positive(
       dp_epsilon=self.dp_epsilon,
       epochs=self.epochs,
@@ -123,7 +127,10 @@ class PureHalfspacesConfig:
       down; an input of norm 0 adds nothing either way.
     physical_batch_size: rows in memory at a time. None: by device.
     checkpoint_every: as everywhere; there is one step.
-    seed: of the choice. It must stay secret. None: from the operating system.
+    seed: None, for a model that is released: noise and sampling come from the
+      operating system and are stored nowhere. A number is for an experiment
+      that is repeated: the guarantee then holds only against those who neither
+      know nor guess it.
   """
 
   dp_epsilon: float = 1.0
@@ -134,9 +141,10 @@ class PureHalfspacesConfig:
   normalize: bool = True
   physical_batch_size: Optional[int] = None
   checkpoint_every: int = 1
-  seed: Optional[int] = 0
+  seed: Optional[int] = None
 
   def __post_init__(self):
+    randomness.check_seed(self.seed)
     validate.positive(dp_epsilon=self.dp_epsilon, margin=self.margin)
     validate.positive_int(
       max_net_size=self.max_net_size, checkpoint_every=self.checkpoint_every

@@ -120,6 +120,7 @@ class PureHalfspaces(linear.LinearMethod):
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Draws the net, which is public."""
     del plan, shape, value_range, num_classes
+    self._kernel.assign(tf.zeros_like(self._kernel))
     self.optimizer.build([self._kernel])
     self._state = method.RunState()
     rng = np.random.default_rng(self.config.net_seed)
@@ -145,16 +146,19 @@ class PureHalfspaces(linear.LinearMethod):
     mechanism = mechanisms.ExponentialMechanism(
       1.0, self.config.dp_epsilon / self._choices, monotone=True
     )
-    if self._choices == 1:  # the halfspace of class 1; class 0 has its mirror
-      index = mechanism.select(-total[1], self._state.seed(0))
-      chosen = tf.gather(net, index)
-      kernel = tf.stack([-chosen, chosen], axis=1)
-    else:
-      index = mechanism.select(-total, self._state.seed(0))
-      kernel = tf.transpose(tf.gather(net, index))
-    self._kernel.assign(tf.cast(kernel, self._kernel.dtype))
+    # Two classes: the halfspace of class 1; class 0 has its mirror.
+    scores = -total if self._choices > 1 else -total[1]
+    found = self.outlet.select(scores, mechanism).map(self._descent)
+    self.apply(found, [self._kernel])
     self._state.step.assign_add(1)
     return {"nonprivate/batch": tf.reduce_sum(mask)}
+
+  def _descent(self, selected: list[tf.Tensor]) -> list[tf.Tensor]:
+    """What takes the weights to the chosen vectors, at a rate of 1."""
+    chosen = tf.gather(self._net.vectors, selected[0])
+    if self._choices == 1:
+      chosen = tf.stack([-chosen, chosen])
+    return [self._kernel - tf.cast(tf.transpose(chosen), self._kernel.dtype)]
 
   def _release(self, steps: int) -> privacy.Release:
     return privacy.Release(
@@ -164,7 +168,7 @@ class PureHalfspaces(linear.LinearMethod):
       description=f"one of {self.net_size} public vectors, by its errors",
     )
 
-  def privacy_statement(self) -> privacy.PrivacyStatement:
+  def statement(self) -> privacy.PrivacyStatement:
     """Pure: dp_delta is 0."""
     record = self._run_record
     if not record.get("steps"):
@@ -179,7 +183,6 @@ class PureHalfspaces(linear.LinearMethod):
       sampler="full_batch",
       releases=(release.record(),),
       assumptions=(*_ASSUMPTIONS, *self.assumptions()),
-      caveats=tuple(record["caveats"]),
     )
 
   def ledger_parameters(self, plan) -> dict[str, Any]:
@@ -203,7 +206,6 @@ class PureHalfspaces(linear.LinearMethod):
       steps=steps,
       sessions=sessions,
       num_examples=self._plan.sampler.num_examples,
-      caveats=[] if self.config.seed is None else [method.SEED_CAVEAT],
     )
 
 

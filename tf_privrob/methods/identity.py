@@ -63,8 +63,8 @@ def require_fresh(folder: pathlib.Path) -> None:
   left = [name for name in _LEFT_BY_A_RUN if (folder / name).exists()]
   if left:
     raise ValueError(
-      f"Expected a fresh run_dir, found {left[0]} of an earlier run in {folder}:"
-      " pass resume=True to go on with it, or choose another folder."
+      f"Expected a fresh run_dir, found {left[0]} of an earlier run in {folder}"
+      ": pass resume=True to go on with it, or choose another folder."
     )
 
 

@@ -23,9 +23,7 @@ class Journal(tf.keras.callbacks.Callback):
     verbose: 0 is silent.
   """
 
-  def __init__(
-    self, model, session, folder: pathlib.Path | None, verbose: int
-  ):
+  def __init__(self, model, session, folder: pathlib.Path | None, verbose: int):
     super().__init__()
     self._method = model
     self._session = session
@@ -130,16 +128,10 @@ class PublicLogs(tf.keras.callbacks.Callback):
     self._callback.set_model(model)
 
 
-for _name in (
-  *(f"on_{part}_{end}" for part in ("train", "test") for end in ("begin", "end")),
-  *(f"on_epoch_{end}" for end in ("begin", "end")),
-  *(
-    f"on_{part}_batch_{end}"
-    for part in ("train", "test")
-    for end in ("begin", "end")
-  ),
-):
-  setattr(PublicLogs, _name, _forwarded(_name))
+for _part in ("train", "test", "epoch", "train_batch", "test_batch"):
+  for _end in ("begin", "end"):
+    _name = f"on_{_part}_{_end}"
+    setattr(PublicLogs, _name, _forwarded(_name))
 
 
 def _public(logs: dict | None) -> dict | None:

@@ -131,8 +131,8 @@ class Method(tf.keras.Model):
     raise NotImplementedError
 
   def make_train_function(self, force: bool = False):
-    """Keras' own, but only within the model's own `fit`."""
-    if self._session is None:
+    """Keras' own, but only for the model's own `fit`, once for each call."""
+    if self._session is None or not self._session.permits_training():
       raise ValueError(
         "Expected training by the model's own fit, which pays for every step;"
         " received Keras' fit or train_on_batch."

@@ -113,7 +113,7 @@ def without_privacy(
   input_shape: tuple[int, ...],
 ) -> TrainingPlan:
   """The same steps without noise on the gradients, and without a budget."""
-  sampler = _sampler(config, num_examples, input_shape)
+  sampler = _sampler(config, num_examples, input_shape, drop_last=True)
   return TrainingPlan(sampler, 0.0, _steps(config, num_examples), None)
 
 
@@ -123,7 +123,9 @@ def _steps(config, num_examples: int) -> int:
   return max(1, round(config.epochs * num_examples / config.batch_size))
 
 
-def _sampler(config, num_examples, input_shape) -> data.Sampler:
+def _sampler(
+  config, num_examples, input_shape, drop_last: bool = False
+) -> data.Sampler:
   batch_size = (
     num_examples if config.sampler == "full_batch" else config.batch_size
   )
@@ -141,7 +143,9 @@ def _sampler(config, num_examples, input_shape) -> data.Sampler:
       num_examples, batch_size, physical
     )
   if config.sampler == "shuffle":
-    return data.ShuffleSampler(num_examples, batch_size, physical)
+    return data.ShuffleSampler(
+      num_examples, batch_size, physical, drop_last=drop_last
+    )
   return data.FullBatchSampler(num_examples, physical)
 
 

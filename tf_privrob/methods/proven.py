@@ -50,6 +50,10 @@ UNKNOWN_START = (
   "No finite figure is known: the weights that the training started from were"
   " neither drawn by fit nor declared public (public_weights)."
 )
+WITHOUT_NOISE = (
+  "No finite figure is known: a release had no noise, or noise whose scale was"
+  " not fixed before the data were seen."
+)
 CHANGED = (
   "No finite figure is known: the weights are not those that the training"
   " released. Whatever changed them may have looked at private data."
@@ -74,6 +78,8 @@ def complete(
     if not tried(model, found.sampler):
       name = type(model).__name__
       reasons.append(NOT_TRIED.format(name=name, sampler=found.sampler))
+    if record.get("outlet_multiplier") is None:
+      reasons.append(WITHOUT_NOISE)
     if record.get("initial_weights") not in ("drawn", "public"):
       reasons.append(UNKNOWN_START)
     if record.get("weights") not in (None, models.fingerprint(model.network)):

@@ -77,9 +77,18 @@ _METHODS = {
 NAMES = tuple(sorted(_METHODS))
 
 
-def build(name: str, network: tf.keras.Model, settings: Any) -> method.Method:
-  """The method around a network; the class follows from the settings."""
-  return class_of(name, settings)(network, settings)
+def build(
+  name: str, network: tf.keras.Model, settings: Any, **kwargs
+) -> method.Method:
+  """The method around a network; the class follows from the settings.
+
+  Args:
+    name: of the method.
+    network: any Keras classifier that returns logits.
+    settings: of the method.
+    **kwargs: further arguments of its class, such as `public_weights`.
+  """
+  return class_of(name, settings)(network, settings, **kwargs)
 
 
 def class_of(name: str, settings: Any) -> type[method.Method]:

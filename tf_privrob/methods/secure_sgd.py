@@ -176,7 +176,7 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
       return super().plan(num_examples, input_shape)
     config = self.config
     sampler = data.ShuffleSampler(
-      num_examples, config.batch_size, config.batch_size
+      num_examples, config.batch_size, config.batch_size, drop_last=True
     )
     limit = privacy.max_steps(
       config.dp_epsilon,
@@ -223,9 +223,7 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
       tape.gradient(loss, variables), self.config.l2_clip_norm
     )
     # Nothing bounds what one example does to the biases.
-    noisy = self.outlet.gaussian(
-      clipped, self.config.gradient_stddev, math.inf
-    )
+    noisy = self.outlet.gaussian(clipped, self.config.gradient_stddev, math.inf)
     self.apply(noisy, variables)
     self._state.step.assign_add(1)
     return {
@@ -367,4 +365,3 @@ class _Given:
   def kind(self) -> str:
     """Where r comes from."""
     return "raw_data" if self.redistribution is None else "public"
-

@@ -27,7 +27,7 @@ from tf_privrob.methods import outlet as outlet_lib
 
 _VALIDATION_BATCH = 1000
 _REHEARSED_ROWS = 16
-_LEDGER = "ledger.jsonl"
+_LEDGER, _CHECKPOINTS = "ledger.jsonl", "checkpoints"
 
 
 class Session:
@@ -45,7 +45,7 @@ class Session:
     self._model = model
     self._root = root
     self._folder = self._ledger = self._key = None
-    self._resumed = False
+    self._resumed = self._permitted = False
     self.outlet = outlet_lib.Outlet()
 
   # Before anything is paid.
@@ -66,6 +66,7 @@ class Session:
       batch = model._plan.sampler.rehearsal(rows.astype(np.float32), labels)
       batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
       with self.outlet.rehearsal(), self._training():
+        self._permitted = True
         step = model.make_train_function()
         for _ in range(2):
           step(iter([batch]))
@@ -129,11 +130,17 @@ class Session:
     if self._ledger is None:
       return
     self._ledger.settle(model.ledger_parameters(plan), plan.limit)
-    places = self._folder / "checkpoints"
-    if self._resumed and (self._ledger.steps or places.exists()):
-      checkpoint.restore(places, model.state_variables(), self._ledger)
-    else:
+    if not self._resumed:
       self.save()
+      return
+    ledger = self._ledger
+    checkpoint.restore(
+      self._folder / _CHECKPOINTS,
+      model.state_variables(),
+      ledger.run,
+      ledger.steps,
+      ledger.knows,
+    )
 
   # Training.
 
@@ -156,6 +163,7 @@ class Session:
           x, y, self._key.child("sampling"), start, epochs * steps
         )
         first = start // plan.round_steps
+        self._permitted = True
         block = tf.keras.Model.fit(
           model,
           batches,
@@ -195,6 +203,11 @@ class Session:
   def _training(self):
     return _Training(self._model, self)
 
+  def permits_training(self) -> bool:
+    """Whether Keras may train now; a callback that tries to may not."""
+    permitted, self._permitted = self._permitted, False
+    return permitted
+
   def begin_step(self) -> None:
     """Gives the coming step its public seed; refuses one beyond the budget."""
     number = self.outlet.steps
@@ -224,11 +237,15 @@ class Session:
 
   def save(self) -> None:
     """Writes a checkpoint that is bound to the run and to what it paid."""
-    if self._ledger is not None:
+    ledger = self._ledger
+    if ledger is not None:
       checkpoint.save(
-        self._folder / "checkpoints",
+        self._folder / _CHECKPOINTS,
+        ledger.steps,
         self._model.state_variables(),
-        self._ledger,
+        ledger.run,
+        ledger.steps,
+        ledger.checksum,
       )
 
   def require_finite(self) -> None:
