@@ -45,6 +45,8 @@ class RandomFourierFeatures(tf.keras.layers.Layer):
     **kwargs: Keras' own.
   """
 
+  weights_from_config = True  # for `models.redraw`
+
   def __init__(
     self,
     num_features: int,

@@ -38,6 +38,8 @@ class FeatureScaling(tf.keras.layers.Layer):
   [-1, 1]. The factors are saved with the weights; they start as ones.
   """
 
+  weights_from_config = True  # for `models.redraw`: a run sets its own
+
   def build(self, input_shape):
     """One factor a feature."""
     self.factors = self.add_weight(

@@ -10,10 +10,14 @@ from tf_privrob.models.denoisers import denoiser_by_name
 from tf_privrob.models.denoisers import DENOISERS
 from tf_privrob.models.denoisers import paper_denoiser
 from tf_privrob.models.denoisers import smooth_denoiser
+from tf_privrob.models.fresh import redraw
 from tf_privrob.models.loading import load_classifier
 from tf_privrob.models.loading import load_model
 from tf_privrob.models.logits import as_logits
 from tf_privrob.models.logits import returns_probabilities
+from tf_privrob.models.marks import carry_marks
+from tf_privrob.models.marks import mark_released
+from tf_privrob.models.marks import released
 from tf_privrob.models.networks import by_name
 from tf_privrob.models.networks import dpal_cifar10
 from tf_privrob.models.networks import dpal_mnist
@@ -31,6 +35,7 @@ from tf_privrob.models.robust_networks import ibp_medium
 from tf_privrob.models.robust_networks import ibp_small
 from tf_privrob.models.robust_networks import small_dual_resnet
 from tf_privrob.models.robust_networks import yale_cnn
+from tf_privrob.models.signs import signs_of_training
 from tf_privrob.models.temperature import with_temperature
 from tf_privrob.models.wide_residual import wide_resnet
 
@@ -39,6 +44,7 @@ __all__ = [
   "NAMES",
   "as_logits",
   "by_name",
+  "carry_marks",
   "classifier_of",
   "convolutional_denoiser",
   "denoised_classifier",
@@ -53,14 +59,18 @@ __all__ = [
   "linear",
   "load_classifier",
   "load_model",
+  "mark_released",
   "mlp",
   "paper_denoiser",
   "pixeldp_mnist",
   "random_features_linear",
+  "redraw",
+  "released",
   "residual_mnist",
   "returns_probabilities",
   "scattering_linear",
   "secure_sgd_mnist",
+  "signs_of_training",
   "small_dual_resnet",
   "smooth_denoiser",
   "tutorial_cnn",

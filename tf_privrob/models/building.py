@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from collections.abc import Sequence
+
+from tf_privrob import randomness
 
 Shape = Sequence[int]
 
 
-def seeds(seed: int) -> Iterator[int]:
-  """A different seed for each layer: equal shapes must not start equal."""
-  return iter(range(1000 * seed, 1000 * seed + 1000))
+def seeds(seed: int | None) -> Iterator[int | None]:
+  """A seed for each layer's initialiser: equal shapes must not start equal.
+
+  A network's seed is public: model files hold what follows from it here, and
+  whoever guesses it finds it confirmed. So it must not be the seed of a run,
+  which the noise comes from.
+
+  Args:
+    seed: of the network; None leaves the initialisers without one, so that
+      Keras draws new weights each time, and a method those of its own run.
+  """
+  if seed is None:
+    return itertools.repeat(None)
+  key = randomness.Key.of(seed).child("network")
+  return (key.child(layer).integer(31) for layer in itertools.count())
 
 
 def require_images(input_shape: Shape, smallest: int, name: str) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_privrob import validate
 from tf_privrob.models import building
+from tf_privrob.models import marks
 
 _layers = tf.keras.layers
 # Moving averages forget within ten steps: a few epochs must be enough.
@@ -25,7 +26,7 @@ def residual_mnist(
   input_shape: building.Shape = (28, 28, 1),
   num_classes: int = 10,
   width: int = 16,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """A residual network of 12 weight layers: 237,914 weights for MNIST.
 
@@ -38,7 +39,7 @@ def residual_mnist(
     input_shape: height, width, channels of an image.
     num_classes: number of logits.
     width: channels of the first convolution; blocks have 2 and 4 times that.
-    seed: of the initial weights.
+    seed: of the initial weights; public, see `building.seeds`.
   """
   building.require_images(input_shape, smallest=8, name="residual_mnist")
   validate.positive_int(width=width)
@@ -77,7 +78,7 @@ def vgg_cifar10(
   top: Sequence[int] = (512,),
   batch_normalization: bool = False,
   bottom: tf.keras.Model | None = None,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """VGG16's 13 convolutions and a new dense top.
 
@@ -92,7 +93,7 @@ def vgg_cifar10(
     bottom: a network whose 13 convolutions these start as, e.g.
       `tf.keras.models.load_model(path, compile=False)` of a VGG16 file. None
       for random weights.
-    seed: of the initial weights.
+    seed: of the initial weights; public, see `building.seeds`.
   """
   building.require_images(input_shape, smallest=16, name="vgg_cifar10")
   validate.positive_int(width=width)
@@ -157,3 +158,4 @@ def _copy_convolutions(source: tf.keras.Model, target: tf.keras.Model) -> None:
         " the channels of its first convolution."
       )
     own.set_weights(given.get_weights())
+    marks.carry_marks(given.weights, own.weights)

@@ -8,17 +8,36 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import validate
+from tf_privrob.models import building
 from tf_privrob.models import logits
+from tf_privrob.models import marks
 
 _layers = tf.keras.layers
 _BETWEEN = "denoised"
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class CopiedChannels(tf.keras.initializers.GlorotUniform):
+  """A kernel whose first filters copy the first input channels.
+
+  As many as there are of both; further filters are Glorot's uniform draw.
+  """
+
+  def __call__(self, shape, dtype=None, **kwargs):
+    """Values of a kernel [height, width, input channels, filters]."""
+    drawn = super().__call__(shape, dtype, **kwargs)
+    height, width, channels, filters = shape
+    copies = np.zeros([height, width, channels, min(channels, filters)])
+    copies[(height - 1) // 2, (width - 1) // 2] = np.eye(*copies.shape[2:])
+    copies = tf.cast(copies, drawn.dtype)
+    return tf.concat([copies, drawn[..., copies.shape[-1] :]], axis=-1)
 
 
 def convolutional_denoiser(
   input_shape: Sequence[int],
   filters: int = 16,
   size: int = 5,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """A small autoencoder that starts as the identity.
 
@@ -34,7 +53,7 @@ def convolutional_denoiser(
     input_shape: height, width, channels of an image.
     filters: of the hidden layers, at least the image's channels.
     size: of the first layer's kernel.
-    seed: of the initial weights.
+    seed: of the initial weights; public, see `building.seeds`.
   """
   shape = tuple(input_shape)
   if len(shape) != 3:
@@ -50,32 +69,31 @@ def convolutional_denoiser(
       " which the first ones start as."
     )
 
-  def conv(count, kernel_size, offset, name, **kwargs):
+  s = building.seeds(seed)
+
+  def conv(count, size, initializer, name, **kwargs):
     return _layers.Conv2D(
       count,
-      kernel_size,
+      size,
       padding="same",
-      kernel_initializer=tf.keras.initializers.GlorotUniform(
-        1000 * seed + offset
-      ),
-      name=name,
+      kernel_initializer=initializer,
+      name=f"denoiser_{name}",
       **kwargs,
     )
 
   inputs = tf.keras.Input(shape)
-  first = conv(filters, size, 0, "denoiser_first")
-  residual = conv(channels, 1, 1, "denoiser_residual", use_bias=False)
-  last = conv(channels, 3, 2, "denoiser_last")
-  hidden = first(inputs)
+  hidden = conv(filters, size, CopiedChannels(next(s)), "first")(inputs)
+  residual = conv(channels, 1, CopiedChannels(0), "residual", use_bias=False)
   features = _layers.ReLU(name="denoiser_relu")(hidden)
-  features = conv(filters, 3, 3, "denoiser_hidden", activation="relu")(features)
-  outputs = _layers.Add(name="denoiser_sum")([residual(hidden), last(features)])
-  kernel = first.kernel.numpy()
-  kernel[..., :channels] = 0
-  kernel[(size - 1) // 2, (size - 1) // 2, :, :channels] = np.eye(channels)
-  first.kernel.assign(kernel)
-  residual.kernel.assign(np.eye(filters, channels)[None, None])
-  last.kernel.assign(tf.zeros_like(last.kernel))
+  features = conv(
+    filters,
+    3,
+    tf.keras.initializers.GlorotUniform(next(s)),
+    "hidden",
+    activation="relu",
+  )(features)
+  features = conv(channels, 3, "zeros", "last")(features)
+  outputs = _layers.Add(name="denoiser_sum")([residual(hidden), features])
   return tf.keras.Model(inputs, outputs, name="convolutional_denoiser")
 
 
@@ -122,6 +140,7 @@ def denoised_classifier(
     )
   frozen = tf.keras.models.clone_model(classifier, clone_function=_renamed)
   frozen.set_weights(classifier.get_weights())
+  marks.carry_marks(classifier.weights, frozen.weights)
   between = _layers.Activation("linear", name=_BETWEEN)(denoiser.output)
   outputs = _apply(frozen, between)
   frozen.trainable = False

@@ -22,7 +22,7 @@ def paper_denoiser(
   filters: Sequence[int] = (16, 32, 32),
   dropout: float = 0.0,
   residual: bool = False,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """TransDenoiser's kind of autoencoder; its shapes are chosen here.
 
@@ -41,7 +41,8 @@ def paper_denoiser(
     filters: channels at each size, largest image first.
     dropout: rate before the transposed convolutions.
     residual: x_hat = z + f(z) in place of f(z): easier to train with noise.
-    seed: of the initial weights and of the dropout.
+    seed: of the initial weights and of the dropout; public, see
+      `building.seeds`.
   """
   _require_image(input_shape, "paper_denoiser")
   filters = tuple(filters)
@@ -86,7 +87,7 @@ def paper_denoiser(
   inner = normalised(relu()(inner), _layers.Conv2D, filters[-1], 1, "inner2")
   hidden = relu()(_layers.Add()([hidden, inner]))
   if dropout:
-    hidden = _layers.Dropout(dropout, seed=next(s))(hidden)
+    hidden = _layers.Dropout(dropout, seed=next(s) or 0)(hidden)
   for index, skip in reversed(list(enumerate(skips, start=1))):
     hidden = normalised(
       hidden, _layers.Conv2DTranspose, filters[index - 1], 2, f"up{index}"
@@ -108,7 +109,7 @@ def smooth_denoiser(
   inner_size: int = 1,
   activation: str = "tanh",
   residual: bool = True,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """A denoiser in which input noise reaches every direction of each slice.
 
@@ -129,7 +130,7 @@ def smooth_denoiser(
     inner_size: of the middle layer's kernel; 3 makes it 9 times as large.
     activation: "tanh" or "softplus".
     residual: x_hat = z + f(z) in place of f(z).
-    seed: of the initial weights.
+    seed: of the initial weights; public, see `building.seeds`.
   """
   _require_image(input_shape, "smooth_denoiser")
   validate.positive_int(filters=filters, inner_size=inner_size)
@@ -165,14 +166,14 @@ DENOISERS = tuple(sorted(_BUILDERS))
 
 
 def denoiser_by_name(
-  name: str, input_shape: building.Shape, seed: int = 0
+  name: str, input_shape: building.Shape, seed: int | None = None
 ) -> tf.keras.Model:
-  """A freshly initialised denoiser, the same for the same seed."""
+  """A freshly initialised denoiser; for its seed see `by_name`."""
   validate.one_of(DENOISERS, denoiser=name)
   return _BUILDERS[name](input_shape, seed=seed)
 
 
-def _small(scale: float, seed: int) -> tf.keras.initializers.Initializer:
+def _small(scale: float, seed: int | None) -> tf.keras.initializers.Initializer:
   """Not zero: the layers before would have no gradient."""
   return tf.keras.initializers.VarianceScaling(scale, "fan_avg", seed=seed)
 

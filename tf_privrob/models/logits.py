@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tf_privrob.models import marks
+
 
 def _last_layer(model: tf.keras.Model) -> tf.keras.layers.Layer | None:
   layers = getattr(model, "layers", None)
@@ -48,6 +50,7 @@ def as_logits(model: tf.keras.Model) -> tf.keras.Model:
     model.inputs, head(last.input), name=f"{model.name}_logits"
   )
   head.set_weights(last.get_weights())
+  marks.carry_marks(last.weights, head.weights)
   return logits
 
 

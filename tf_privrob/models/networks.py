@@ -48,7 +48,7 @@ def tutorial_cnn(
   input_shape: Shape = (28, 28, 1),
   num_classes: int = 10,
   activation: str = "relu",
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """The CNN of TF Privacy's tutorial: two convolutions, 26,010 weights.
 
@@ -75,7 +75,7 @@ def tutorial_cnn(
 def dpal_mnist(
   input_shape: Shape = (28, 28, 1),
   num_classes: int = 10,
-  seed: int = 0,
+  seed: int | None = None,
   standardization: str = "none",
   activation: str = "relu",
 ) -> tf.keras.Model:
@@ -118,7 +118,7 @@ def _standardization(kind: str) -> list[tf.keras.layers.Layer]:
 def dpal_cifar10(
   input_shape: Shape = (28, 28, 3),
   num_classes: int = 10,
-  seed: int = 0,
+  seed: int | None = None,
   standardization: str = "none",
 ) -> tf.keras.Model:
   """DPAL's CIFAR-10 network: 5,268,746 weights; see `dpal_mnist`."""
@@ -143,7 +143,9 @@ def dpal_cifar10(
 
 
 def pixeldp_mnist(
-  input_shape: Shape = (28, 28, 1), num_classes: int = 10, seed: int = 0
+  input_shape: Shape = (28, 28, 1),
+  num_classes: int = 10,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """PixelDP's MNIST network: 3,274,538 weights; noise goes behind `conv1`.
 
@@ -183,7 +185,7 @@ def mlp(
   num_classes: int,
   hidden: Sequence[int] = (256, 128),
   activation: str = "relu",
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """Dense layers on the flattened input, of any shape."""
   s = building.seeds(seed)
@@ -200,9 +202,10 @@ def mlp(
 
 
 def linear(
-  input_shape: Shape, num_classes: int, seed: int = 0
+  input_shape: Shape, num_classes: int, seed: int | None = None
 ) -> tf.keras.Model:
   """One linear layer without bias on the flattened input, of any shape."""
+  s = building.seeds(seed)
   return tf.keras.Sequential(
     [
       _layers.Input(tuple(input_shape)),
@@ -210,7 +213,7 @@ def linear(
       _layers.Dense(
         num_classes,
         use_bias=False,
-        kernel_initializer=tf.keras.initializers.GlorotUniform(seed),
+        kernel_initializer=tf.keras.initializers.GlorotUniform(next(s)),
       ),
     ],
     name="linear",
@@ -220,7 +223,7 @@ def linear(
 def secure_sgd_mnist(
   input_shape: Shape = (28, 28, 1),
   num_classes: int = 10,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """The MNIST network of the released SecureSGD code: 130,781 weights."""
   building.require_images(input_shape, smallest=4, name="secure_sgd_mnist")
@@ -248,7 +251,7 @@ def secure_sgd_mnist(
       _layers.MaxPooling2D(2),
       _layers.Flatten(),
       _layers.Dense(25, "relu", **initial()),
-      _layers.Dropout(0.5, seed=next(s)),
+      _layers.Dropout(0.5, seed=next(s) or 0),
       _layers.Dense(num_classes, **initial()),
     ],
     name="secure_sgd_mnist",
@@ -259,7 +262,7 @@ def scattering_linear(
   input_shape: Shape = (28, 28, 1),
   num_classes: int = 10,
   hidden: Sequence[int] = (),
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """Fixed scattering features of each image, normalised, and a linear layer.
 
@@ -287,24 +290,26 @@ def random_features_linear(
   num_classes: int,
   num_features: int = 2000,
   length_scale: float = 5.0,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """Fixed random Fourier features of norm at most 1, and a linear layer.
 
   The features are drawn from a public seed, so that they cost no privacy; the
-  linear layer has no bias and is the only one to be trained.
+  linear layer has no bias and is the only one to be trained. Without `seed` its
+  weights are new each time and the features, which are settings, the same.
   """
+  s = building.seeds(seed)
   return tf.keras.Sequential(
     [
       _layers.Input(tuple(input_shape)),
       _layers.Flatten(),
       privrob_layers.RandomFourierFeatures(
-        num_features, length_scale, seed, normalize=True
+        num_features, length_scale, next(s) or 0, normalize=True
       ),
       _layers.Dense(
         num_classes,
         use_bias=False,
-        kernel_initializer=tf.keras.initializers.GlorotUniform(seed),
+        kernel_initializer=tf.keras.initializers.GlorotUniform(next(s)),
       ),
     ],
     name="random_features_linear",
@@ -359,16 +364,17 @@ def by_name(
   network: str,
   input_shape: Shape,
   num_classes: int,
-  seed: int = 0,
+  seed: int | None = None,
   **settings: Any,
 ) -> tf.keras.Model:
-  """A freshly initialised network, the same for the same seed.
+  """A freshly initialised network; the same for the same seed, if it has one.
 
   Args:
     network: one of `NAMES`.
     input_shape: shape of one example.
     num_classes: number of logits.
-    seed: of the initial weights.
+    seed: of the initial weights; None: new ones each time. It is public, as
+      model files tell it, and must not be the seed of a run.
     **settings: of the network's own function, e.g. its capacity `scale`.
   """
   validate.one_of(NAMES, network=network)

@@ -9,6 +9,7 @@ of.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -48,7 +49,7 @@ def yale_cnn(
   num_classes: int = 38,
   scale: int = 8,
   style: str = "plain",
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """The face network: eight convolutions, s to 8s channels, and 200 units.
 
@@ -60,7 +61,7 @@ def yale_cnn(
     num_classes: number of logits.
     scale: s, channels of the first block.
     style: "plain", "trades", "ibp", "diffai" or "dual".
-    seed: of the initial weights.
+    seed: of the initial weights; public, see `building.seeds`.
   """
   blocks = [(scale * 2**block, (1, 2)) for block in range(4)]
   return _cnn(
@@ -73,7 +74,7 @@ def fashion_mnist_cnn(
   num_classes: int = 10,
   scale: int = 256,
   style: str = "plain",
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """Six convolutions, s and 2s channels, and 200 units; see `yale_cnn`."""
   blocks = [(scale, (1, 1, 2)), (2 * scale, (1, 1, 2))]
@@ -129,20 +130,20 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
     name=name,
   )
   if form.normalized:
-    _draw_biases(network, next(s))
+    _draw_biases(network, s)
   return network
 
 
-def _draw_biases(network: tf.keras.Model, seed: int) -> None:
+def _draw_biases(network: tf.keras.Model, s: Iterator[int | None]) -> None:
   """Biases uniform within 1 / sqrt(fan_in), as the kernels are."""
-  for place, layer in enumerate(network.layers):
+  for layer in network.layers:
     if layer.weights:
       limit = math.prod(layer.kernel.shape[:-1]) ** -0.5
-      layer.bias.assign(
-        tf.random.stateless_uniform(
-          layer.bias.shape, (seed, place), -limit, limit
-        )
+      # Into the configuration, too: weights drawn again are drawn alike.
+      layer.bias_initializer = _initializers.RandomUniform(
+        -limit, limit, next(s)
       )
+      layer.bias.assign(layer.bias_initializer(layer.bias.shape))
 
 
 def small_dual_resnet(
@@ -150,7 +151,7 @@ def small_dual_resnet(
   num_classes: int = 10,
   scale: int = 16,
   normalize: bool = True,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """The residual network that duality is trained with on CIFAR-10.
 
@@ -166,7 +167,7 @@ def small_dual_resnet(
     scale: s.
     normalize: begin with (x - mean) / 0.225, as upstream; the radius is then
       still in units of x. Three channels only.
-    seed: of the initial weights.
+    seed: of the initial weights; public, see `building.seeds`.
   """
   building.require_images(input_shape, smallest=4, name="small_dual_resnet")
   validate.positive_int(scale=scale, num_classes=num_classes)
@@ -215,7 +216,7 @@ def ibp_small(
   input_shape: building.Shape = (28, 28, 1),
   num_classes: int = 10,
   scale: int = 16,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """Gowal et al.'s small network: two 4x4 convolutions and 100 units.
 
@@ -232,7 +233,7 @@ def ibp_medium(
   input_shape: building.Shape = (28, 28, 1),
   num_classes: int = 10,
   scale: int = 32,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """Gowal et al.'s medium network: four convolutions and twice 512 units.
 
@@ -255,7 +256,7 @@ def ibp_large(
   input_shape: building.Shape = (28, 28, 1),
   num_classes: int = 10,
   scale: int = 64,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """Gowal et al.'s large network: five 3x3 convolutions and 512 units.
 
@@ -277,7 +278,7 @@ def _gowal(
   input_shape: building.Shape,
   num_classes: int,
   scale: int,
-  seed: int,
+  seed: int | None,
   convs: tuple[_Conv, ...],
   units: tuple[int, ...],
   padding: str,
@@ -311,7 +312,7 @@ def _gowal(
   )
 
 
-def _initial(kind: str, seed: int) -> tf.keras.initializers.Initializer:
+def _initial(kind: str, seed: int | None) -> tf.keras.initializers.Initializer:
   """Of a kernel; "fan_out" is for convolutions only, else Glorot's."""
   if kind == "orthogonal":
     return _initializers.Orthogonal(seed=seed)
@@ -323,7 +324,7 @@ def _initial(kind: str, seed: int) -> tf.keras.initializers.Initializer:
 
 
 def fan_out_normal(
-  size: int, filters: int, seed: int
+  size: int, filters: int, seed: int | None
 ) -> tf.keras.initializers.Initializer:
   """N(0, 2 / (size^2 filters)), by what a convolution gives its outputs."""
   return _initializers.RandomNormal(

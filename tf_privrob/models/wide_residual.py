@@ -20,7 +20,7 @@ def wide_resnet(
   slope: float = 0.1,
   shortcut: str = "padding",
   standardize: bool = True,
-  seed: int = 0,
+  seed: int | None = None,
 ) -> tf.keras.Model:
   """A convolution of 16 channels, three groups of residual units, one layer.
 
@@ -43,7 +43,7 @@ def wide_resnet(
     shortcut: where channels change: "padding" averages and adds channels of
       zeros; "convolution" is one of 1x1.
     standardize: each image to mean 0 and variance 1 first.
-    seed: of the initial weights.
+    seed: of the initial weights; public, see `building.seeds`.
   """
   building.require_images(input_shape, smallest=8, name="wide_resnet")
   validate.positive_int(scale=scale, units=units, num_classes=num_classes)

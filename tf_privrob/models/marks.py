@@ -1,0 +1,59 @@
+"""What was released through weights, written on the weights themselves.
+
+The mark is a Python attribute of a variable: it goes with the variable into
+every model that uses it, outlives assignments, keeps nothing alive, and is not
+in any file. Whoever copies values or loads a file has variables without it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+_NAME = "_tf_privrob_released"
+
+
+def mark_released(
+  variables: Iterable[tf.Variable], record: dict[str, Any]
+) -> None:
+  """Notes on each variable what was released through it, in place of before.
+
+  Args:
+    variables: the weights that a training has published or may publish.
+    record: of the training; a copy of it is kept.
+  """
+  kept = copy.deepcopy(record)
+  for variable in variables:
+    setattr(variable, _NAME, kept)
+
+
+def released(network: tf.keras.layers.Layer) -> dict[str, Any] | None:
+  """What was released through any of the weights; None: nothing is known.
+
+  Raises:
+    ValueError: the weights are of several trainings.
+  """
+  records = [
+    getattr(variable, _NAME)
+    for variable in (network.weights if network.built else ())
+    if hasattr(variable, _NAME)
+  ]
+  if any(record != records[0] for record in records):
+    raise ValueError(
+      f"Expected weights of one training, received {network.name!r} with"
+      " weights of several: what they reveal together is not known. Build a new"
+      " network, or train the parts one after the other."
+    )
+  return copy.deepcopy(records[0]) if records else None
+
+
+def carry_marks(
+  sources: Iterable[tf.Variable], targets: Iterable[tf.Variable]
+) -> None:
+  """Marks variables that took the values of others as those are marked."""
+  for source, target in zip(sources, targets):
+    if hasattr(source, _NAME):
+      mark_released([target], getattr(source, _NAME))
