@@ -58,6 +58,11 @@ class Noise(tf.keras.layers.Layer):
     self.at_inference = bool(at_inference)
     self.copied_channels = bool(copied_channels)
 
+  @property
+  def weights_from_config(self) -> bool:
+    """Whether settings give all weights, for `models.redraw`: a counter."""
+    return not self.fixed
+
   def build(self, input_shape):
     """Makes the fixed draw, or the counter of fresh ones."""
     shape = [1, *input_shape[1:]]

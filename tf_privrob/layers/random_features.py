@@ -46,6 +46,7 @@ class RandomFourierFeatures(tf.keras.layers.Layer):
   """
 
   row_wise = True  # for `gradients`
+  weights_from_config = True  # for `models.redraw`
 
   def __init__(
     self,

@@ -39,6 +39,7 @@ class FeatureScaling(tf.keras.layers.Layer):
   """
 
   row_wise = True  # for `gradients`
+  weights_from_config = True  # for `models.redraw`: a run sets its own
 
   def build(self, input_shape):
     """One factor a feature."""
