@@ -91,7 +91,7 @@ def test_outside_a_session_nothing_is_released(how):
   if how == "closed":
     outlet.open(randomness.Key.of(0))
     outlet.close()
-  with pytest.raises(tf.errors.OpError, match="training in progress"):
+  with pytest.raises(RuntimeError, match="training in progress"):
     outlet.gaussian([tf.zeros(2)], 1.0, 1.0)
   assert isinstance(outlet.failure, RuntimeError)
   assert outlet.steps == 0
@@ -103,7 +103,7 @@ def test_the_budget_holds_without_a_ledger():
   outlet.gaussian([tf.zeros(2)], 1.0, 1.0)
   with pytest.raises(privacy.BudgetExceeded, match="1 steps performed"):
     outlet.require_budget()
-  with pytest.raises(tf.errors.OpError):
+  with pytest.raises(privacy.BudgetExceeded):
     outlet.gaussian([tf.zeros(2)], 1.0, 1.0)
   assert outlet.steps == 1
 

@@ -26,7 +26,7 @@ from tf_privrob.methods import journal as journal_lib
 from tf_privrob.methods import outlet as outlet_lib
 
 _VALIDATION_BATCH = 1000
-_REHEARSED_ROWS = 16
+_REHEARSED_ROWS, _REHEARSED_STEPS = 16, 2
 _LEDGER, _CHECKPOINTS = "ledger.jsonl", "checkpoints"
 
 
@@ -63,18 +63,17 @@ class Session:
     variables = [*model.state_variables(), model._state.key, model._state.step]
     before = [variable.numpy() for variable in variables]
     try:
-      batch = model._plan.sampler.rehearsal(rows.astype(np.float32), labels)
-      batch = tf.nest.map_structure(tf.convert_to_tensor, batch)
+      batches = iter(_rehearsed(model.sampler, rows.astype("float32"), labels))
       with self.outlet.rehearsal(), self._training():
         self._permitted = True
         step = model.make_train_function()
-        for _ in range(2):
-          step(iter([batch]))
+        for _ in range(_REHEARSED_STEPS):
+          step(batches)
       overflown = _not_finite(model.network)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
       raise ValueError(
         "Expected chunks that fit into memory, received physical_batch_size="
-        f"{getattr(model._plan.sampler, 'physical_batch_size', len(rows))}."
+        f"{getattr(model.sampler, 'physical_batch_size', len(rows))}."
         " Lower it; the result stays the same."
       ) from error
     finally:
@@ -283,6 +282,19 @@ class _Training:
     failure = self._session.outlet.failure
     if failure is not None and isinstance(error, tf.errors.OpError):
       raise failure from None
+
+
+def _rehearsed(sampler, x, y) -> tf.data.Dataset:
+  """Elements like those of the training, so that a step is traced once."""
+  alike = [
+    np.broadcast_to(rows[:1], (sampler.num_examples, *rows.shape[1:]))
+    for rows in (x, y)
+  ]
+  real = sampler.batches(*alike, randomness.Key.of(None), 0, 1)
+  element = sampler.rehearsal(x, y)
+  return tf.data.Dataset.from_generator(
+    lambda: [element] * _REHEARSED_STEPS, output_signature=real.element_spec
+  )
 
 
 def _not_finite(network: tf.keras.Model) -> str | None:
