@@ -70,7 +70,7 @@ def read_arrays(path: PathLike, advice: str = "") -> dict[str, np.ndarray]:
       f"Expected an npz file, but there is no file {os.fspath(path)!r}."
     )
   try:
-    with np.load(path, allow_pickle=False) as archive:
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
       return {name: archive[name] for name in archive.files}
   except Exception as error:  # zipfile, zlib, numpy: each has its own
     raise ValueError(

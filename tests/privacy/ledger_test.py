@@ -3,46 +3,19 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import random
-import signal
 import subprocess
 import sys
-import time
+import threading
 
 import numpy as np
 import pytest
 
 import tf_privrob
+from tests.privacy import ledger_cases
 from tf_privrob import privacy
-from tf_privrob.privacy import ledger as ledger_lib
+from tf_privrob.privacy import ledger_file
 
-_PARAMETERS = {
-  "noise_multiplier": 1.1,
-  "l2_clip_norm": 1.0,
-  "dp_delta": 1e-5,
-  "neighbouring": "add_or_remove_one",
-  "sampler": {"kind": "poisson", "sampling_prob": 0.01, "num_examples": 1000},
-}
 _ROOT = pathlib.Path(tf_privrob.__file__).parents[1]
-
-# Charges, then replaces the "weights" (the steps they have seen) atomically.
-_CHILD = """
-import os, sys
-from tf_privrob import privacy
-folder, resume = sys.argv[1], sys.argv[2] == "resume"
-with privacy.Ledger.open(folder + "/ledger.jsonl", {"noise": 1.1},
-                         resume=resume) as ledger:
-  weights = folder + "/weights"
-  seen = int(open(weights).read()) if os.path.exists(weights) else 0
-  print("session", ledger.session, flush=True)
-  while True:
-    ORDER
-"""
-_CHARGE = "ledger.charge()"
-_STEP = (
-  "seen += 1; open(weights + '.new', 'w').write(str(seen));"
-  " os.replace(weights + '.new', weights)"
-)
 
 
 @pytest.fixture
@@ -50,14 +23,12 @@ def path(tmp_path):
   return tmp_path / "ledger.jsonl"
 
 
-def _open(path, resume=False, max_steps=None, extend=False, **changes):
-  return privacy.Ledger.open(
-    path, {**_PARAMETERS, **changes}, max_steps, resume, extend
-  )
+def _lines(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_charges_are_on_the_disk_at_once(path):
-  with _open(path, max_steps=10) as ledger:
+  with ledger_cases.open_ledger(path, max_steps=10) as ledger:
     assert (ledger.steps, ledger.session, ledger.remaining) == (0, 0, 10)
     assert ledger.charge() == 1
     assert privacy.read_ledger(path).steps == 1
@@ -68,30 +39,34 @@ def test_charges_are_on_the_disk_at_once(path):
 
 def test_synced_before_charge_returns(path, monkeypatch):
   synced = []
-  real = ledger_lib._sync
+  real = ledger_file._sync
   monkeypatch.setattr(
-    ledger_lib,
+    ledger_file,
     "_sync",
     lambda fd: (real(fd), synced.append(os.fstat(fd).st_size)),
   )
   folders = []
-  real_folder = ledger_lib._sync_folder
+  real_folder = ledger_file._sync_folder
   monkeypatch.setattr(
-    ledger_lib,
+    ledger_file,
     "_sync_folder",
     lambda folder: (real_folder(folder), folders.append(folder)),
   )
-  with _open(path) as ledger:
+  with ledger_cases.open_ledger(path) as ledger:
     assert folders == [str(path.parent)]
     for _ in range(3):
       ledger.charge()
       assert synced[-1] == path.stat().st_size
-  assert len(synced) == 5  # Header, session, three charges.
+    ledger.begin_release("moments", {})
+    assert synced[-1] == path.stat().st_size
+    ledger.finish_release("moments", ledger_cases.DIGEST)
+    assert synced[-1] == path.stat().st_size
+  assert len(synced) == 8  # Header, session, plan, three charges, release.
 
 
 def test_session_grows_and_is_written_before_any_step(path):
   for session in range(4):
-    with _open(path, resume=session > 0) as ledger:
+    with ledger_cases.open_ledger(path, resume=session > 0) as ledger:
       assert ledger.session == session
       history = privacy.read_ledger(path)
       assert [s["session"] for s in history.sessions] == list(
@@ -102,20 +77,23 @@ def test_session_grows_and_is_written_before_any_step(path):
 
 
 def test_file_is_enough_for_an_auditor(path):
-  with _open(path, max_steps=7) as ledger:
+  with ledger_cases.open_ledger(path, max_steps=7) as ledger:
     ledger.charge()
-  header, session, charge = map(json.loads, path.read_text().splitlines())
-  assert header["parameters"] == _PARAMETERS
+  header, session, plan, charge = _lines(path)
+  assert header["parameters"] == ledger_cases.PARAMETERS
   assert header["version"] == tf_privrob.__version__
   assert header["time"].endswith("+00:00")
-  assert header["max_steps"] == 7
+  assert header["run"] == ledger.run
+  assert int(ledger.run, 16) < 2**128
+  assert len(ledger.run) == len(session["id"]) == 32
   assert session["pid"] == os.getpid()
+  assert (plan["parameters"], plan["max_steps"]) == (ledger_cases.PLAN, 7)
   assert (charge["count"], charge["steps"], charge["session"]) == (1, 1, 0)
   assert sorted(os.listdir(path.parent)) == ["ledger.jsonl"]
 
 
 def test_budget_stops_before_the_step(path):
-  with _open(path, max_steps=5) as ledger:
+  with ledger_cases.open_ledger(path, max_steps=5) as ledger:
     ledger.charge(3)
     before = path.read_bytes()
     with pytest.raises(
@@ -127,149 +105,160 @@ def test_budget_stops_before_the_step(path):
     with pytest.raises(privacy.BudgetExceeded, match=r"5 .* \+ 1 .* > 5"):
       ledger.charge()
     assert ledger.remaining == 0
-  with _open(path, resume=True, max_steps=5) as ledger:
+  with ledger_cases.open_ledger(path, resume=True, max_steps=5) as ledger:
     with pytest.raises(RuntimeError, match="allowed by the privacy budget"):
       ledger.charge()
 
 
-def test_budget_is_not_raised_in_silence(path):
-  _open(path, max_steps=5).close()
+def test_budget_is_never_raised(path):
+  with ledger_cases.open_ledger(path, max_steps=5) as ledger:
+    ledger.charge()
   for larger in (6, None):
     with pytest.raises(privacy.LedgerError, match=f"max_steps: 5 -> {larger}"):
-      _open(path, resume=True, max_steps=larger)
-  _open(path, resume=True, max_steps=4).close()
-  with _open(path, resume=True, max_steps=9, extend=True) as ledger:
-    assert ledger.remaining == 9
-  assert privacy.read_ledger(path).max_steps == 9
+      ledger_cases.open_ledger(path, resume=True, max_steps=larger)
+  ledger_cases.open_ledger(path, resume=True, max_steps=4).close()
+  assert privacy.read_ledger(path).max_steps == 4
+  with pytest.raises(privacy.LedgerError, match="max_steps: 4 -> 5"):
+    ledger_cases.open_ledger(path, resume=True, max_steps=5)
 
 
-def test_existing_ledger_needs_resume(path):
-  _open(path).close()
-  content = path.read_bytes()
-  with pytest.raises(
-    privacy.LedgerError, match="pass resume=True or choose another run_dir"
-  ):
-    _open(path)
-  assert path.read_bytes() == content
-  assert os.listdir(path.parent) == ["ledger.jsonl"]
+def test_no_charge_without_a_plan(path):
+  for resume in (False, True):
+    with privacy.Ledger.open(path, ledger_cases.PARAMETERS, resume) as ledger:
+      before = path.read_bytes()
+      with pytest.raises(privacy.LedgerError, match="call settle first"):
+        ledger.charge()
+      assert path.read_bytes() == before
+      ledger.settle(ledger_cases.PLAN, 5)
+      ledger.charge()
 
 
-def test_missing_ledger_cannot_be_resumed(path):
-  with pytest.raises(privacy.LedgerError, match="found none"):
-    _open(path, resume=True)
+def test_the_plan_is_written_once(path):
+  ledger_cases.open_ledger(path, max_steps=5).close()
+  before = path.read_text().count('"plan"')
+  with ledger_cases.open_ledger(path, resume=True, max_steps=5) as ledger:
+    ledger.charge()
+  assert path.read_text().count('"plan"') == before == 1
+  assert privacy.read_ledger(path).plan == ledger_cases.PLAN
 
 
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
     ({"noise_multiplier": 0.5}, r"noise_multiplier: 1\.1 -> 0\.5"),
-    ({"dp_delta": 1e-6}, r"dp_delta: 1e-05 -> 1e-06"),
-    ({"neighbouring": "replace_one"}, "'add_or_remove_one' -> 'replace_one'"),
     (
-      {"sampler": {**_PARAMETERS["sampler"], "num_examples": 999}},
-      r"sampler\.num_examples: 1000 -> 999",
+      {"sampler": {"kind": "poisson", "sampling_prob": 0.1}, "extra": 2},
+      r"extra: 'absent' -> 2; sampler\.sampling_prob: 0\.01 -> 0\.1",
+    ),
+  ],
+)
+def test_another_plan_is_refused_once_steps_were_charged(
+  path, changes, message
+):
+  with ledger_cases.open_ledger(path) as ledger:
+    ledger.charge()
+  with privacy.Ledger.open(
+    path, ledger_cases.PARAMETERS, resume=True
+  ) as ledger:
+    before = path.read_bytes()
+    with pytest.raises(privacy.LedgerError, match=message):
+      ledger.settle({**ledger_cases.PLAN, **changes}, None)
+    with pytest.raises(privacy.LedgerError, match="call settle first"):
+      ledger.charge()
+    assert path.read_bytes() == before
+
+
+def test_a_plan_without_charges_may_be_replaced(path):
+  """A release that crashed and was repeated needs more noise in the steps."""
+  ledger_cases.open_ledger(path, max_steps=5).close()
+  other = {**ledger_cases.PLAN, "noise_multiplier": 1.3}
+  with privacy.Ledger.open(
+    path, ledger_cases.PARAMETERS, resume=True
+  ) as ledger:
+    ledger.settle(other, 9)
+    assert ledger.max_steps == 9
+    ledger.charge()
+  history = privacy.read_ledger(path)
+  assert (history.plan, history.max_steps) == (other, 9)
+  with pytest.raises(privacy.LedgerError, match="noise_multiplier"):
+    ledger_cases.open_ledger(path, resume=True)
+
+
+def test_existing_ledger_needs_resume(path):
+  ledger_cases.open_ledger(path).close()
+  content = path.read_bytes()
+  with pytest.raises(
+    privacy.LedgerError, match="pass resume=True or choose another run_dir"
+  ):
+    ledger_cases.open_ledger(path)
+  assert path.read_bytes() == content
+  assert os.listdir(path.parent) == ["ledger.jsonl"]
+
+
+def test_missing_ledger_cannot_be_resumed(path):
+  with pytest.raises(privacy.LedgerError, match="found none"):
+    ledger_cases.open_ledger(path, resume=True)
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"num_examples": 999}, "num_examples: 1000 -> 999"),
+    ({"method": "ADLM"}, "method: 'DPSGD' -> 'ADLM'"),
+    ({"value_range": [-1, 1]}, r"value_range: \[0\.0, 1\.0\] -> \[-1, 1\]"),
+    (
+      {
+        "config": {
+          **ledger_cases.PARAMETERS["config"],
+          "momentum": 0.5,
+          "ema": 0.9,
+        }
+      },
+      r"config\.ema: None -> 0\.9; config\.momentum: 0\.9 -> 0\.5",
     ),
     ({"new": 1}, "new: 'absent' -> 1"),
+    ({"config.ema": None}, r"config\.ema: 'absent' -> None"),
+    ({"config": {}}, r"config\.learning_rate: 0\.1 -> 'absent'"),
     (
-      {"l2_clip_norm": 2.0, "dp_delta": 1e-6},
-      r"dp_delta: .*; l2_clip_norm: 1\.0 -> 2\.0.*choose another run_dir",
+      {"num_examples": 2, "method": 3},
+      r"method: .*; num_examples: 1000 -> 2.*choose another run_dir",
     ),
   ],
 )
 def test_resume_of_another_mechanism_is_refused(path, changes, message):
-  _open(path).close()
+  ledger_cases.open_ledger(path).close()
   content = path.read_bytes()
   with pytest.raises(privacy.LedgerError, match=message):
-    _open(path, resume=True, **changes)
+    ledger_cases.open_ledger(path, resume=True, **changes)
   assert path.read_bytes() == content
-  _open(path, resume=True).close()  # The refusal gave the lock back.
+  ledger_cases.open_ledger(
+    path, resume=True
+  ).close()  # The refusal gave the lock back.
 
 
 def test_numpy_parameters_equal_plain_ones(path):
-  _open(path, noise_multiplier=np.float64(1.1), n=np.int32(3)).close()
-  _open(path, resume=True, noise_multiplier=1.1, n=3).close()
+  ledger_cases.open_ledger(path, noise=np.float64(1.1), n=np.int32(3)).close()
+  ledger_cases.open_ledger(path, resume=True, noise=1.1, n=3).close()
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), object()])
 def test_bad_parameters(path, bad):
   with pytest.raises(ValueError, match="Expected finite numbers, strings"):
-    _open(path, x=bad)
+    ledger_cases.open_ledger(path, x=bad)
   assert not path.exists()
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, True, None])
 def test_bad_count(path, bad):
-  with _open(path) as ledger, pytest.raises(ValueError, match="count="):
+  with (
+    ledger_cases.open_ledger(path) as ledger,
+    pytest.raises(ValueError, match="count="),
+  ):
     ledger.charge(bad)
 
 
-@pytest.mark.parametrize("count", [1, 25])
-def test_every_torn_last_line_counts(path, count):
-  with _open(path) as ledger:
-    ledger.charge(3)
-    before = path.stat().st_size
-    ledger.charge(count)
-  whole = path.read_bytes()
-  for length in range(before + 1, len(whole)):
-    path.write_bytes(whole[:length])
-    history = privacy.read_ledger(path)
-    known = f'"count": {count},'.encode() in whole[before:length]
-    assert history.steps == 3 + (count if known else 1)
-    with _open(path, resume=True) as ledger:
-      assert ledger.steps == history.steps
-      assert ledger.session == 1
-      ledger.charge()
-    history = privacy.read_ledger(path)
-    assert history.torn == b""
-    assert b"unfinished" in path.read_bytes()
-    with _open(path, resume=True) as again:
-      assert again.steps == history.steps
-
-
-@pytest.mark.parametrize(
-  ("damage", "message"),
-  [
-    (lambda lines: [lines[0], lines[1], b"{", lines[3]], "line 3 does not"),
-    (
-      lambda lines: [*lines[:2], lines[2].replace(b"1", b"0", 1), lines[3]],
-      "line 3 does not match its checksum",
-    ),
-    (lambda lines: [*lines[:2], lines[3]], "line 3 does not match"),
-    (lambda lines: lines[1:], "line 1 does not match"),
-    (lambda lines: [*lines[:3], b"garbage"], "line 4 does not match"),
-    (lambda lines: [lines[0]], "line 2 is not a session"),
-    (lambda lines: [], "line 1 has no header"),
-  ],
-)
-def test_damage_is_refused(path, damage, message):
-  with _open(path) as ledger:
-    ledger.charge()
-    ledger.charge()
-  lines = damage(path.read_bytes().splitlines())
-  path.write_bytes(b"".join(line + b"\n" for line in lines))
-  content = path.read_bytes()
-  with pytest.raises(privacy.LedgerError, match=f"damaged: {message}"):
-    _open(path, resume=True)
-  assert path.read_bytes() == content
-
-
-def test_a_ledger_that_skips_a_charge_is_refused(path):
-  """Checksums right, count wrong: as an edited file would be."""
-  from tf_privrob.privacy import ledger_format
-
-  _open(path).close()
-  checksum = privacy.read_ledger(path).checksum
-  line, _ = ledger_format.encode(
-    {"type": "charge", "count": 1, "steps": 5}, checksum
-  )
-  with path.open("ab") as file:
-    file.write(line)
-  with pytest.raises(privacy.LedgerError, match="does not continue the count"):
-    privacy.read_ledger(path)
-
-
 def test_failed_write_forbids_the_step_and_can_be_resumed(path, monkeypatch):
-  ledger = _open(path)
+  ledger = ledger_cases.open_ledger(path)
   ledger.charge()
   real = os.write
 
@@ -277,29 +266,30 @@ def test_failed_write_forbids_the_step_and_can_be_resumed(path, monkeypatch):
     real(fd, bytes(data[: len(data) // 2]))
     raise OSError(28, "No space left on device")
 
-  monkeypatch.setattr(ledger_lib.os, "write", half)
+  monkeypatch.setattr(ledger_file.os, "write", half)
   with pytest.raises(privacy.LedgerError, match="must not be taken"):
     ledger.charge()
   monkeypatch.undo()
   with pytest.raises(privacy.LedgerError, match="is closed"):
     ledger.charge()
-  with _open(path, resume=True) as again:
+  with ledger_cases.open_ledger(path, resume=True) as again:
     assert again.steps == 2
 
 
 def test_interrupted_charge_closes_the_ledger(path, monkeypatch):
-  ledger = _open(path)
+  ledger = ledger_cases.open_ledger(path)
 
   def interrupt(fd):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(ledger_lib, "_sync", interrupt)
+  monkeypatch.setattr(ledger_file, "_sync", interrupt)
   with pytest.raises(KeyboardInterrupt):
     ledger.charge()
   monkeypatch.undo()
+  assert ledger.closed
   with pytest.raises(privacy.LedgerError, match="is closed"):
     ledger.charge()
-  with _open(path, resume=True) as again:
+  with ledger_cases.open_ledger(path, resume=True) as again:
     assert again.steps == 1
 
 
@@ -329,46 +319,103 @@ def test_file_system_without_links(path, monkeypatch):
   def refuse(*unused):
     raise OSError(1, "Operation not permitted")
 
-  monkeypatch.setattr(ledger_lib.os, "link", refuse)
-  _open(path).close()
+  monkeypatch.setattr(ledger_file.os, "link", refuse)
+  ledger_cases.open_ledger(path).close()
   with pytest.raises(privacy.LedgerError, match="resume=True"):
-    _open(path)
+    ledger_cases.open_ledger(path)
   assert os.listdir(path.parent) == ["ledger.jsonl"]
 
 
-def _kill_often(folder, order, kills, rng):
-  """Kills a training child at random moments; yields (ledger, weights)."""
-  code = _CHILD.replace("ORDER", "\n    ".join(order))
-  for kill in range(kills):
-    mode = "resume" if kill else "new"
-    child = subprocess.Popen(
-      [sys.executable, "-c", code, str(folder), mode],
-      cwd=_ROOT,
-      stdout=subprocess.PIPE,
-      text=True,
-    )
-    assert child.stdout.readline() == f"session {kill}\n"
-    time.sleep(rng.uniform(0.0, 0.05))
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
-    weights = folder / "weights"
-    seen = int(weights.read_text()) if weights.exists() else 0
-    yield privacy.read_ledger(folder / "ledger.jsonl").steps, seen
+def test_another_working_folder_does_not_matter(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  with ledger_cases.open_ledger(pathlib.Path("ledger.jsonl")) as ledger:
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    assert ledger.charge() == 1
 
 
-def test_killed_runs_never_count_too_few(tmp_path):
-  kills = 15
-  charged = seen = 0
-  for kill, (charged, seen) in enumerate(
-    _kill_often(tmp_path, (_CHARGE, _STEP), kills, random.Random(0)), 1
-  ):
-    assert seen <= charged <= seen + kill  # At most one too many a kill.
-  assert seen > 20  # The children did work.
-  history = privacy.read_ledger(tmp_path / "ledger.jsonl")
-  assert len(history.sessions) == kills
+def test_threads_do_not_lose_charges(path):
+  with ledger_cases.open_ledger(path) as ledger:
+    threads = [
+      threading.Thread(target=lambda: [ledger.charge() for _ in range(20)])
+      for _ in range(4)
+    ]
+    for thread in threads:
+      thread.start()
+    for thread in threads:
+      thread.join()
+    assert ledger.steps == privacy.read_ledger(path).steps == 80
 
 
-def test_the_kill_test_catches_a_charge_after_the_step(tmp_path):
-  found = _kill_often(tmp_path, (_STEP, _CHARGE), 40, random.Random(1))
-  assert any(seen > charged for charged, seen in found)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_cannot_charge(path):
+  with ledger_cases.open_ledger(path) as ledger:
+    child = os.fork()
+    if not child:
+      try:
+        ledger.charge()
+      except privacy.LedgerError:
+        os._exit(7)
+      os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert ledger.charge() == 1
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_in_the_place_of_a_ledger(path, resume):
+  path.mkdir()
+  with pytest.raises(privacy.LedgerError, match=r"run_dir|be opened"):
+    ledger_cases.open_ledger(path, resume=resume)
+  with pytest.raises(privacy.LedgerError, match="cannot be read"):
+    privacy.read_ledger(path)
+
+
+def test_a_file_in_the_place_of_the_run_folder(tmp_path):
+  (tmp_path / "run").write_text("")
+  with pytest.raises(privacy.LedgerError, match="Cannot begin a ledger"):
+    ledger_cases.open_ledger(tmp_path / "run" / "ledger.jsonl")
+
+
+# What is released once.
+
+
+def test_releases_are_counted_before_they_are_made(path):
+  with ledger_cases.open_ledger(path) as ledger:
+    assert ledger.release_of("moments") is None
+    assert ledger.begin_release("moments", {"dp_epsilon": 0.5}) == 1
+    assert privacy.read_ledger(path).releases["moments"].count == 1
+    assert ledger.release_of("moments").digest is None
+    ledger.finish_release("moments", ledger_cases.DIGEST)
+  with ledger_cases.open_ledger(path, resume=True) as ledger:
+    entry = ledger.release_of("moments")
+    assert (entry.count, entry.digest) == (1, ledger_cases.DIGEST)
+    assert entry.settings == {"dp_epsilon": 0.5}
+    assert ledger.begin_release("moments", {"dp_epsilon": 0.5}) == 2
+    assert ledger.begin_release("relevance", {}) == 1
+    assert ledger.release_of("moments").digest == ledger_cases.DIGEST
+  assert privacy.read_ledger(path).releases["moments"].count == 2
+
+
+def test_a_release_has_one_price(path):
+  with ledger_cases.open_ledger(path) as ledger:
+    ledger.begin_release("moments", {"dp_epsilon": 0.5, "clip": 1})
+  with ledger_cases.open_ledger(path, resume=True) as ledger:
+    with pytest.raises(
+      privacy.LedgerError, match=r"clip: 1 -> 2; dp_epsilon: 0\.5 -> 0\.1"
+    ):
+      ledger.begin_release("moments", {"dp_epsilon": 0.1, "clip": 2})
+    assert ledger.release_of("moments").count == 1
+
+
+def test_bad_releases(path):
+  with ledger_cases.open_ledger(path) as ledger:
+    with pytest.raises(privacy.LedgerError, match="was begun"):
+      ledger.finish_release("moments", ledger_cases.DIGEST)
+    for name in ("", 'a"b', "a b", "ä"):
+      with pytest.raises(ValueError, match="Expected letters"):
+        ledger.begin_release(name, {})
+    with pytest.raises(ValueError, match="settings="):
+      ledger.begin_release("moments", {"x": float("nan")})
+    with pytest.raises(ValueError, match="Expected a SHA-256"):
+      ledger.finish_release("moments", "abc")
+  assert privacy.read_ledger(path).releases == {}
