@@ -14,6 +14,7 @@ from experiments import training
 
 _EXAMPLES = 32  # other records in an audited step
 _CANDIDATES = 64  # for a canary with a direction of its own
+_NETWORK_SEED = 0  # public: no audited step depends on it being secret
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +41,13 @@ class Source:
   classifier: str | None
   public: Any
 
-  def build(self, **changes):
-    """A method that is not trained, with some settings changed."""
+  def build(self, network_seed: int | None = None, **changes):
+    """A method that is not trained, with some settings changed.
+
+    Args:
+      network_seed: of its initial weights, see `training.build`.
+      **changes: of the settings.
+    """
     return training.build(
       self.method,
       dataclasses.replace(self.config, **changes),
@@ -49,6 +55,7 @@ class Source:
       self.network,
       self.classifier,
       self.public,
+      network_seed,
     )
 
   @property
@@ -115,7 +122,11 @@ def short_runs(
     seed: of canary and other records.
   """
   changes, count = _changes(source, steps)
-  method = source.build(**changes)
+
+  def build():  # both times the same: the canary is made for these weights
+    return source.build(_NETWORK_SEED, **changes)
+
+  method = build()
   if steps is None:
     steps = _steps_of_one_pass(method)
   rng = np.random.default_rng([5, seed])
@@ -126,7 +137,7 @@ def short_runs(
   if _fixed(source):
     row = seed % data.num_test
     instead = data.x_test[row], data.y_test[row]
-  x, y = _canary(source, canary, others, seed, lambda: source.build(**changes))
+  x, y = _canary(source, canary, others, seed, build)
   worlds = audit_steps.Worlds(
     np.concatenate([others[0], x[np.newaxis]]).astype(np.float32),
     np.append(others[1], y).astype(np.int64),

@@ -125,7 +125,10 @@ def _build(cell, family, config, dataset):
   if name.startswith("tutorial") and min(dataset.input_shape[:2]) < 16:
     name = "dpal_mnist_tanh"  # which takes smaller images
   network = models.by_name(
-    name, dataset.input_shape, dataset.num_classes, config.seed
+    name,
+    dataset.input_shape,
+    dataset.num_classes,
+    training.network_seed(config),
   )
   return name, methods.build(
     dpal_cells.registered_name(cell.method), network, config

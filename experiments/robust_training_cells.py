@@ -169,13 +169,13 @@ def _moved(config, share: float) -> dict[str, Any]:
 
 
 def network(recipe: Recipe, dataset, seed: Optional[int]):
-  """A fresh network for a recipe and its data."""
+  """A fresh network for a recipe and its data; the seed is public."""
   from tf_privrob import models
 
   return models.by_name(
     recipe.network,
     dataset.input_shape,
     dataset.num_classes,
-    seed or 0,
+    seed,
     **recipe.network_settings,
   )

@@ -57,7 +57,9 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
   run.file("model.keras").unlink(missing_ok=True)
   if config is None:
     config = robust_training_cells.settings(recipe, dataset.num_train)
-  network = robust_training_cells.network(recipe, dataset, config.seed)
+  network = robust_training_cells.network(
+    recipe, dataset, training.network_seed(config)
+  )
   model = methods.build(recipe.method, network, config)
   name = describe_network(recipe)
   training.fit(recipe.method, model, dataset, name, run, None, {})

@@ -65,7 +65,10 @@ def train_cell(cell, scale, dataset, folder) -> dict:
   recipe = scale.recipes[cell.recipe]
   config = smoothing_cells.settings(cell, scale, dataset.num_train)
   network = models.by_name(
-    recipe.network, dataset.input_shape, dataset.num_classes, config.seed
+    recipe.network,
+    dataset.input_shape,
+    dataset.num_classes,
+    training.network_seed(config),
   )
   model = methods.build(recipe.method, network, config)
   training.fit(recipe.method, model, dataset, recipe.network, run, None, {})

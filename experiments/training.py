@@ -75,14 +75,26 @@ def load_data(described, data_dir: str | None, name: str | None = None):
   )
 
 
+def network_seed(config) -> int | None:
+  """The seed of a network's initial weights, which every model file tells.
+
+  None for a private method, which draws them itself from the secret of its run.
+  Training with private=False has no noise that its seed could reveal, and
+  repeats its initial weights by one that follows from it.
+  """
+  from tf_privrob import randomness
+
+  if getattr(config, "private", True) or config.seed is None:
+    return None
+  return randomness.Key.of(config.seed).child("network").integer()
+
+
 def load_network(name: str, dataset, seed: int | None):
   """A network by name, or a user's Keras classifier from a file."""
   from tf_privrob import models
 
   if not name.endswith(".keras"):
-    return models.by_name(
-      name, dataset.input_shape, dataset.num_classes, seed or 0
-    )
+    return models.by_name(name, dataset.input_shape, dataset.num_classes, seed)
   network = models.load_classifier(name)
   if tuple(network.input_shape[1:]) != dataset.input_shape:
     raise ValueError(
@@ -93,7 +105,13 @@ def load_network(name: str, dataset, seed: int | None):
 
 
 def build(
-  method: str, config, dataset, network: str, classifier=None, public=None
+  method: str,
+  config,
+  dataset,
+  network: str,
+  classifier=None,
+  public=None,
+  seed: int | None = None,
 ):
   """The method around its network.
 
@@ -104,18 +122,19 @@ def build(
     network: name or file of a network, or of a denoiser.
     classifier: file of the classifier behind a denoiser, if it is one.
     public: the data set that the classifier was trained on, if known.
+    seed: a public one of the initial weights, for what is done with them before
+      a training; None: `network_seed`.
   """
   from tf_privrob import methods
   from tf_privrob import models
 
+  seed = network_seed(config) if seed is None else seed
   if classifier is None:
-    return methods.build(
-      method, load_network(network, dataset, config.seed), config
-    )
+    return methods.build(method, load_network(network, dataset, seed), config)
   denoiser = (
     models.load_model(network)
     if network.endswith(".keras")
-    else models.denoiser_by_name(network, dataset.input_shape, config.seed or 0)
+    else models.denoiser_by_name(network, dataset.input_shape, seed)
   )
   joined = models.denoised_classifier(
     denoiser, models.load_classifier(classifier)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -75,3 +78,49 @@ def test_unknown_denoiser(parts, classifier):
     training.build(
       "transdenoiser", config, parts[1], "smoth_denoiser", classifier
     )
+
+
+# Seeds of networks.
+
+
+def _seeds(model):
+  """Of all initialisers, as a model file tells them."""
+  return [
+    layer.kernel_initializer.seed
+    for layer in model.network.layers
+    if hasattr(layer, "kernel_initializer")
+  ]
+
+
+def test_a_private_run_keeps_its_seed_out_of_the_network(parts, classifier):
+  config = methods.DPSGDConfig(seed=123456)
+  model = training.build("dp_sgd", config, parts[1], "mlp")
+  assert _seeds(model) == [None] * 3
+  assert "123456" not in json.dumps(model.network.get_config(), default=str)
+  settings = methods.preset("transdenoiser", "mnist_5k_sound")
+  settings = dataclasses.replace(settings, seed=123456)
+  model = training.build(
+    "transdenoiser", settings, parts[1], "smooth_denoiser", classifier
+  )
+  assert set(_seeds(model)) == {None}
+
+
+def test_open_training_repeats_its_initial_weights(parts):
+  def weights(seed):
+    config = methods.NaturalConfig(seed=seed)
+    model = training.build("natural", config, parts[1], "mlp")
+    assert seed is None or seed not in _seeds(model)
+    return model.network.get_weights()[0]
+
+  np.testing.assert_array_equal(weights(3), weights(3))
+  assert not np.array_equal(weights(3), weights(4))
+  assert not np.array_equal(weights(None), weights(None))
+
+
+def test_a_public_seed_repeats_what_comes_before_a_training(parts):
+  config = methods.DPSGDConfig(seed=3)
+  first, second = (
+    training.build("dp_sgd", config, parts[1], "mlp", seed=0) for _ in range(2)
+  )
+  for a, b in zip(first.network.weights, second.network.weights):
+    np.testing.assert_array_equal(a, b)

@@ -451,6 +451,17 @@ def test_what_the_caller_froze_is_redrawn_if_it_says_so():
   assert np.abs(_flat(nested)).max() < 2
 
 
+def test_public_parts_are_kept():
+  classifier = _spoilt(models.mlp((8, 8, 1), 3))
+  network = models.denoised_classifier(
+    _spoilt(models.smooth_denoiser((8, 8, 1))), classifier
+  )
+  kept = models.classifier_of(network)
+  _redrawn(network, kept=[kept])
+  _equal(kept.get_weights(), classifier.get_weights())
+  assert np.abs(_flat(models.denoiser_of(network))).max() < 2
+
+
 def test_frozen_weights_that_are_as_drawn_are_no_loss():
   seeded = _layers.Dense(4, kernel_initializer=_initializers.HeNormal(3))
   network = _frozen(seeded)

@@ -24,6 +24,7 @@ def redraw(
   network: tf.keras.Model,
   key: randomness.Key,
   redrawn_anyway: Sequence[tf.keras.layers.Layer] = (),
+  kept: Sequence[tf.keras.layers.Layer] = (),
 ) -> None:
   """Gives every weight a new value, as the network's configuration draws it.
 
@@ -44,6 +45,7 @@ def redraw(
     key: `Key.of(None)` for weights that nobody can repeat.
     redrawn_anyway: layers that the caller has frozen and sets itself, and that
       may be redrawn all the same.
+    kept: layers or models that stay as they are, since they are public.
 
   Raises:
     ValueError: a layer cannot be made again from its configuration, or has
@@ -56,9 +58,14 @@ def redraw(
       f"Expected a network with weights, received {network.name!r}, which is"
       " not built yet. Give it an Input, or call it once on a batch."
     )
-  allowed = {id(part) for layer in redrawn_anyway for part in parts(layer)}
+  allowed, public = (
+    {id(part) for layer in layers for part in parts(layer)}
+    for layers in (redrawn_anyway, kept)
+  )
   pairs = []
   for place, layer in enumerate(parts(network)):
+    if id(layer) in public:
+      continue
     copy = rebuilt(layer, key.child("initial weights", place))
     if id(layer) not in allowed:
       _require_kept(layer, copy)
