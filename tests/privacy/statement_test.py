@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import subprocess
@@ -10,8 +11,13 @@ import dp_accounting
 import pytest
 
 from tf_privrob import privacy
+from tf_privrob.privacy import rounding
+from tf_privrob.privacy import run_facts
 
-_for = privacy.PrivacyStatement.for_dp_sgd
+_FACTS = privacy.RunFacts(
+  ledger=True, randomness="operating_system", fresh_weights=True
+)
+_for = functools.partial(privacy.PrivacyStatement.for_dp_sgd, facts=_FACTS)
 _RUN = (1.3, 250 / 60000, 3600, 1e-5)
 
 
@@ -37,7 +43,7 @@ def test_shuffle_proves_only_the_figure_without_amplification():
   assert found.proven.dp_epsilon == privacy.dp_epsilon(release, 1e-5)
   zero_out = privacy.dp_epsilon(privacy.shuffled_sgd(1.3, 15, "zero_out"), 1e-5)
   assert "not Poisson sampled" in found.caveats[0]
-  assert f"dp_epsilon={zero_out:.4g}" in found.caveats[0]
+  assert f"dp_epsilon={rounding.up(zero_out)}" in found.caveats[0]
   assert zero_out < found.proven.dp_epsilon
   replace = _for(
     *_RUN, sampler="shuffle", epochs=15, neighbouring="replace_one"
@@ -114,6 +120,178 @@ def test_text_is_one_paragraph_with_all_three():
   assert "claimed none" in privacy.PrivacyStatement(None, None).text()
 
 
+# How the training was run.
+
+
+def test_the_seed_is_the_first_thing_said():
+  seeded = dataclasses.replace(_FACTS, randomness="seed")
+  found = _for(*_RUN, facts=seeded, first_caveats=["second"], sampler="shuffle")
+  sentence = "Proven only against those who neither know nor guess the seed."
+  assert found.caveats[:2] == (sentence, "second")
+  figures = (
+    f"proven {found.proven} (only against those who do not know the seed)"
+    f" / audited not run. Caveats: {sentence}"
+  )
+  assert figures in found.text()
+  assert "hash of the seed" in found.side_channels
+  mu = dict(found.coverage())["Gaussian DP"]
+  assert mu.endswith("(only against those who do not know the seed)")
+  plain = _for(*_RUN)
+  assert plain.condition == ""
+  assert "seed" not in plain.text()
+  assert "keyed by the operating system" in plain.side_channels
+  assert plain.proven_text == str(plain.proven)
+
+
+def test_without_a_ledger_none_is_cited():
+  def counted(**changes):
+    facts = dataclasses.replace(_FACTS, **changes)
+    return _for(*_RUN, facts=facts)
+
+  with_ledger = counted()
+  assert "tf_privrob.privacy.ledger" in with_ledger.text()
+  assert run_facts.COPIES_CAVEAT in with_ledger.caveats
+  without = counted(ledger=False)
+  assert "ledger" not in without.text()
+  assert "counted in memory" in without.text()
+  moved = counted(moved=True)
+  assert moved.caveats[0] == run_facts.MOVED_CAVEAT
+
+
+def test_initial_weights_are_drawn_or_public_or_nothing_is_proven():
+  unknown = _for(*_RUN, facts=dataclasses.replace(_FACTS, fresh_weights=False))
+  assert unknown.proven is None
+  assert unknown.gaussian_mu is None
+  assert unknown.claimed == _for(*_RUN).proven
+  assert unknown.caveats[0] == run_facts.WEIGHTS_CAVEAT
+  assert privacy.PrivacyStatement.for_dp_sgd(*_RUN).proven is None
+
+  drawn = _for(*_RUN).assumptions[-1]
+  assert drawn.enforced_by == "tf_privrob.models.fresh"
+  public = dataclasses.replace(
+    _FACTS, fresh_weights=False, public_weights="trained on CIFAR-100"
+  )
+  found = _for(*_RUN, facts=public)
+  assert found.proven == _for(*_RUN).proven
+  declared = found.assumptions[-1]
+  assert declared.text.endswith("declared public: trained on CIFAR-100")
+  assert declared.enforced_by == "the caller"
+
+
+def test_callbacks_that_saw_metrics():
+  facts = dataclasses.replace(_FACTS, callbacks_saw_metrics=True)
+  assert _for(*_RUN, facts=facts).caveats[0] == run_facts.CALLBACKS_CAVEAT
+  assert run_facts.CALLBACKS_CAVEAT not in _for(*_RUN).caveats
+
+
+def test_facts_are_plain_values():
+  values = json.loads(json.dumps(dataclasses.asdict(_FACTS)))
+  assert privacy.RunFacts(**values) == _FACTS
+
+
+def test_no_statement_speaks_ill_of_the_generator():
+  assert "not cryptographic" not in _for(*_RUN).text()
+
+
+def test_a_dropped_batch_proves_nothing():
+  found = _for(*_RUN, sampler="shuffle", epochs=15, drop_last=True)
+  assert found.proven is None
+  assert "Incomplete batches were left out" in found.caveats[0]
+  assert "Poisson" not in found.releases[0]["description"]
+  pair = _for(
+    *_RUN,
+    sampler="shuffle",
+    epochs=15,
+    drop_last=True,
+    neighbouring="replace_one",
+  )
+  assert pair.proven is not None
+
+
+# What the statement covers.
+
+
+def test_gaussian_mu_stands_beside_the_figure():
+  found = _for(*_RUN)
+  expected = privacy.gaussian_mu(privacy.poisson_sgd(*_RUN[:3]))
+  assert found.gaussian_mu == expected
+  assert f"mu={rounding.up(expected)}" in found.text()
+  assert found.replace(audited=0.1).gaussian_mu == expected
+  # Another figure is not that of this mu.
+  assert found.replace(proven=None).gaussian_mu is None
+  pair = _for(*_RUN, neighbouring="replace_one")
+  assert pair.gaussian_mu is None
+  assert "Gaussian DP: no mu known" in pair.text()
+  full = _for(
+    8.0, 0.3, 10, 1e-5, sampler="full_batch", neighbouring="replace_one"
+  )
+  assert full.gaussian_mu == pytest.approx(math.sqrt(10) / 4, rel=1e-3)
+
+
+def test_every_question_has_an_answer():
+  found = _for(*_RUN, num_examples=60000, unprotected=["the random features"])
+  rows = dict(found.coverage())
+  assert rows["Unit of privacy"].startswith("one example")
+  for part in (
+    "n = 60,000",
+    "number of steps, 3,600",
+    "classes of the labels",
+    "range of the values",
+    "architecture",
+    "the random features",
+  ):
+    assert part in rows["Taken to be public"]
+  assert "Not covered" in rows["Tuning"]
+  assert "Not covered" in rows["Preprocessing"]
+  assert rows["Trust model"].startswith("Central")
+  for part in ("time, memory", "floating point", "AES-256"):
+    assert part in rows["Side channels"]
+  text = found.text()
+  assert "\n" not in text
+  assert "Not stated" not in text
+  assert all(answer.rstrip(".") in text for answer in rows.values())
+
+
+def test_files_of_earlier_versions_say_what_they_do_not_state():
+  old = _for(*_RUN).to_dict()
+  for name in (
+    "condition",
+    "gaussian_mu",
+    "unit",
+    "unprotected",
+    "preprocessing",
+    "tuning",
+    "trust_model",
+    "side_channels",
+  ):
+    del old[name]
+  found = privacy.PrivacyStatement.from_dict(old)
+  rows = dict(found.coverage())
+  assert rows.pop("Gaussian DP") == "no mu known"
+  assert set(rows.values()) == {"not stated"}
+  assert "Not stated: unit of privacy, taken to be public," in found.text()
+  assert privacy.PrivacyStatement.from_json(found.to_json()) == found
+
+
+def test_all_three_figures_are_rounded_against_the_reader():
+  found = privacy.PrivacyStatement(
+    privacy.Budget(2.00049, 1e-5),
+    privacy.Budget(3.00049, 1.00001e-5),
+    audited=0.99999,
+    accountant={
+      "name": "pld",
+      "library": "dp_accounting",
+      "version": "0",
+      "pld": 3.00049,
+      "rdp": 4.00049,
+    },
+  ).text()
+  assert "claimed dp_epsilon=2.001 at dp_delta=1e-05" in found
+  assert "proven dp_epsilon=3.001 at dp_delta=1.001e-05" in found
+  assert "audited dp_epsilon>=0.9999." in found
+  assert "pld 3.001, rdp 4.001" in found
+
+
 def test_violated():
   budget = privacy.Budget
   statement = privacy.PrivacyStatement
@@ -157,6 +335,15 @@ def test_json_round_trip_is_strict():
     (
       lambda: privacy.PrivacyStatement(None, None, sampler="shufle"),
       "Did you mean 'shuffle'",
+    ),
+    (lambda: privacy.RunFacts(randomness="sed"), "Did you mean 'seed'"),
+    (
+      lambda: privacy.RunFacts(fresh_weights=True, public_weights="x"),
+      "Give one of them",
+    ),
+    (
+      lambda: privacy.PrivacyStatement(None, None, gaussian_mu=1.0),
+      "where nothing is proven",
     ),
     (
       lambda: privacy.PrivacyStatement(None, None, audited=math.nan),

@@ -113,7 +113,7 @@ def test_summary_is_five_lines_with_all_figures(run_dir):
   assert "50.5% at linf 0.1, worst: pgd" in lines[2]
   assert "certified  71.0% at l2 radius 0.25, confidence 99.9%" in lines[3]
   expected = "claimed (3, 1e-5) | proven (2.99, 1e-5) | audited not run"
-  assert lines[4].endswith(expected)
+  assert lines[4].endswith(f"{expected} | unit not stated")
 
 
 _EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>$\\frac{"

@@ -1,12 +1,13 @@
 """What a model may promise, what that costs, and what was spent.
 
 `accounting` gives RDP and PLD figures for everything that a model released,
-`calibration` the noise or the steps for a budget, `statement` the claimed,
-proven and audited guarantee side by side, and `ledger` the write-ahead record
-that a crash can only make too large. `two_world`, `one_run` and `refuter` audit
-a training, and `audit` holds the bounds that they rest on; `canaries` are the
-records they look for. None of it but `gaussian_lower_bound` needs TensorFlow,
-and `dp_accounting` is imported on first use.
+`gaussian_dp` one number for all of them, `calibration` the noise or the steps
+for a budget, `statement` the claimed, proven and audited guarantee side by
+side, with what `run_facts` says of the training, and `ledger` the write-ahead
+record that a crash can only make too large. `two_world`, `one_run` and
+`refuter` audit a training, and `audit` holds the bounds that they rest on;
+`canaries` are the records they look for. None of it but `gaussian_lower_bound`
+needs TensorFlow, and `dp_accounting` is imported on first use.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from tf_privrob.privacy.one_run import one_run_reachable
 from tf_privrob.privacy.one_run import OneRunAudit
 from tf_privrob.privacy.refuter import Refutation
 from tf_privrob.privacy.refuter import refute
+from tf_privrob.privacy.run_facts import RunFacts
 from tf_privrob.privacy.statement import Assumption
 from tf_privrob.privacy.statement import Budget
 from tf_privrob.privacy.statement import PrivacyStatement
@@ -58,6 +60,7 @@ __all__ = [
   "PrivacyStatement",
   "Refutation",
   "Release",
+  "RunFacts",
   "TwoWorldAudit",
   "audit_one_run",
   "audit_two_world",

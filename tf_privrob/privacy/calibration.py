@@ -9,6 +9,7 @@ from typing import Callable
 from tf_privrob import validate
 from tf_privrob.privacy import accounting
 from tf_privrob.privacy import composition
+from tf_privrob.privacy import rounding
 
 # Beyond, one step's Renyi divergence drowns in rounding and looks like zero.
 _NOISE = (1e-4, 1e5)
@@ -116,7 +117,7 @@ def _check_extra(extra, dp_epsilon, dp_delta, accountant) -> None:
       f"Expected a budget above what is released besides the gradients:"
       f" dp_epsilon={dp_epsilon} at dp_delta={dp_delta}, but"
       f" {', '.join(release.name for release in extra)} alone cost"
-      f" {spent:.4g}. Raise dp_epsilon, or add more noise there."
+      f" {rounding.up(spent)}. Raise dp_epsilon, or add more noise there."
     )
 
 

@@ -101,11 +101,18 @@ def compose(
   if dp_delta == 0 or any(noiseless(event) for event, _ in leaves):
     return math.inf
   arguments = (leaves, accountant, neighbouring, accuracy)
-  try:
-    hash(leaves)
-  except TypeError:  # An event with a list in it.
+  if not hashable(leaves):
     return _composed.__wrapped__(*arguments)(dp_delta)
   return _figure(dp_delta, *arguments)
+
+
+def hashable(leaves: Leaves) -> bool:
+  """Whether no event has a list in it."""
+  try:
+    hash(leaves)
+  except TypeError:
+    return False
+  return True
 
 
 @functools.lru_cache(maxsize=4096)
@@ -141,9 +148,7 @@ def distribution(
     pure: (dp_epsilon, count) of mechanisms that no event describes. Randomised
       response dominates each (Kairouz, Oh and Viswanath 2015).
   """
-  try:
-    hash(leaves)
-  except TypeError:  # An event with a list in it.
+  if not hashable(leaves):  # A distribution is known for none of these events.
     return None
   return _distribution(leaves, neighbouring, accuracy, tuple(pure))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
 from tf_privrob import validate
 from tf_privrob.privacy import accounting
+from tf_privrob.privacy import gaussian_dp
+from tf_privrob.privacy import rounding
+from tf_privrob.privacy import run_facts
 from tf_privrob.privacy import statement
 
 _ASSUMPTIONS = (
@@ -18,10 +22,6 @@ _ASSUMPTIONS = (
     "the number of steps, of examples and the divisor are public constants",
     "tf_privrob.methods",
   ),
-  statement.Assumption(
-    "no step is taken unpaid and no noise seed is used twice, also on resume",
-    "tf_privrob.privacy.ledger",
-  ),
 )
 _SAMPLING = {
   "poisson": "each step draws each example independently with sampling_prob",
@@ -31,11 +31,44 @@ _SAMPLING = {
 _CAVEATS = (
   "Hyper-parameter search is not charged: the figures hold for one training"
   " run with settings chosen without the private data.",
-  "The weights of all steps may be published; metrics computed on training data"
-  " (loss, accuracy, gradient norms) are not private.",
-  "Proofs are over real numbers; noise is drawn in floating point by a"
-  " generator that is not cryptographic.",
+  "Metrics computed on training data (loss, accuracy, gradient norms) are not"
+  " private.",
+  "Proofs are over real numbers; noise is drawn in floating point.",
 )
+_NOISELESS = "noise_multiplier is 0: nothing is private."
+_SHUFFLED = (
+  "Batches were shuffled, not Poisson sampled: the Poisson figure does not"
+  " apply (audits found more leakage than it allows) and is shown as claimed"
+  " only. Proven is the figure without amplification, each example used at most"
+  " {epochs} times. For the weaker zero-out relation, where an example is"
+  " replaced by one without gradient, it is dp_epsilon={zero_out}."
+)
+_DROPPED = (
+  "Incomplete batches were left out of shuffled epochs, so that one example"
+  " more or fewer can change the number of steps: no bound is known, and the"
+  " Poisson figure is shown as claimed only."
+)
+_PUBLIC = (
+  "noise, clip norm, divisor and all other settings",
+  "the classes of the labels",
+  "the declared range of the values",
+  "the network's architecture",
+)
+_PREPROCESSING = (
+  "Costs nothing where each example is changed by itself and by public"
+  " constants, such as a declared value range. Not covered: means, vocabularies"
+  " or features that were fitted to the private data."
+)
+_TUNING = (
+  "Not covered: settings that were chosen by looking at the private data, or at"
+  " models trained on them."
+)
+_TRUST_MODEL = (
+  "Central: whoever trains sees the data; the weights of all steps may be"
+  " published."
+)
+
+_UNKNOWN = accounting.Figures(math.inf, math.inf, "none", "none")
 
 
 def for_dp_sgd(
@@ -51,6 +84,10 @@ def for_dp_sgd(
   claimed: statement.Budget | None = None,
   extra_releases: Sequence[accounting.Release] = (),
   extra_caveats: Sequence[str] = (),
+  first_caveats: Sequence[str] = (),
+  facts: run_facts.RunFacts | None = None,
+  drop_last: bool = False,
+  unprotected: Sequence[str] = (),
 ) -> statement.PrivacyStatement:
   """States what DP-SGD guarantees for what was really run.
 
@@ -61,18 +98,24 @@ def for_dp_sgd(
   Args:
     noise_multiplier: standard deviation over `l2_clip_norm`; 0 proves nothing.
     sampling_prob: of one example in one step (batch over n when shuffled).
-    steps: noisy steps taken, as the ledger counts them; 0 before the first.
+    steps: noisy steps taken, as they were counted; 0 before the first.
     dp_delta: at which dp_epsilon is stated.
     sampler: "poisson", "shuffle" or "full_batch".
     neighbouring: "add_or_remove_one", or "replace_one": then the sensitivity
       doubles, and Poisson figures come from group privacy.
     num_examples: to warn of a dp_delta that says little.
-    epochs: with "shuffle", how often one example was used at most; counted
-      from whole batches if not given.
+    epochs: with "shuffle", how often one example was used at most; if it is
+      not given, counted for the shortest epoch that there can be.
     accountant: the headline, "pld" or "rdp".
     claimed: replaces the figure that DP-SGD's own theorem would claim.
     extra_releases: other outputs of the same model, composed into all figures.
     extra_caveats: shown before the general ones.
+    first_caveats: shown before all others but those of `facts`.
+    facts: how the training was run; without them the initial weights are
+      unknown and nothing is proven.
+    drop_last: whether shuffling left out incomplete batches; then nothing is
+      proven for adding or removing one.
+    unprotected: what else is taken to be public.
   """
   validate.non_negative(noise_multiplier=noise_multiplier)
   validate.probability(sampling_prob=sampling_prob)
@@ -82,57 +125,65 @@ def for_dp_sgd(
   validate.dp_delta(dp_delta, num_examples)
   if steps:
     validate.positive_int(steps=steps)
-  if sampler == "full_batch":
-    sampling_prob = 1.0
-  caveats = list(extra_caveats)
-  if num_examples and dp_delta >= 1 / num_examples:
-    caveats.append(
-      f"dp_delta={dp_delta:g} is not below 1/n={1 / num_examples:.3g}: the"
-      " guarantee allows publishing an example."
-    )
-  extra = list(extra_releases)
+  run = _Run(
+    noise_multiplier,
+    1.0 if sampler == "full_batch" else sampling_prob,
+    steps,
+    dp_delta,
+    neighbouring,
+    tuple(extra_releases),
+  )
   if noise_multiplier == 0 and steps:
-    caveats.append("noise_multiplier is 0: nothing is private.")
-    sampled = [accounting.poisson_sgd(0.0, sampling_prob, steps), *extra]
-    found = accounting.Figures(math.inf, math.inf, "none", "none")
+    releases, found, caveats = run.without_noise()
   else:
-    sampled, poisson = _poisson_figures(
-      noise_multiplier, sampling_prob, steps, dp_delta, neighbouring, extra
-    )
-    found = poisson
-    if claimed is None:
-      claimed = _budget(poisson.of(accountant), dp_delta)
+    releases, found, caveats = run.poisson()
+    claimed = claimed or _budget(found.of(accountant), dp_delta)
     if sampler == "shuffle" and steps:
-      epochs = epochs or _epochs(sampling_prob, steps)
-      sampled, found, text = _shuffled(
-        noise_multiplier, epochs, dp_delta, neighbouring, extra, accountant
-      )
-      caveats.insert(0, text)
+      releases, found, caveats = run.shuffled(epochs, accountant, drop_last)
   headline = found.of(accountant)
   if not math.isfinite(headline) and math.isfinite(min(found.rdp, found.pld)):
     headline = min(found.rdp, found.pld)
     caveats.append(
       f"{accountant} has no finite figure here; the other is used."
     )
+  facts = facts or run_facts.RunFacts()
+  proven = _budget(headline, dp_delta) if facts.weights_known else None
   return statement.PrivacyStatement(
     claimed=claimed,
-    proven=_budget(headline, dp_delta),
+    proven=proven,
     neighbouring=neighbouring,
     sampler=sampler,
     accountant={
       "name": accountant,
       **accounting.library(),
-      "rdp": found.rdp,
-      "pld": found.pld,
-      "rdp_route": found.rdp_route,
-      "pld_route": found.pld_route,
+      **dataclasses.asdict(found),
     },
-    releases=tuple(release.record() for release in sampled),
+    releases=tuple(release.record() for release in releases),
     assumptions=(
       statement.Assumption(_SAMPLING[sampler], "tf_privrob.data"),
       *_ASSUMPTIONS,
+      *facts.assumptions(),
     ),
-    caveats=(*caveats, *_CAVEATS),
+    caveats=(
+      *facts.first_caveats(),
+      *first_caveats,
+      *caveats,
+      *extra_caveats,
+      *_weak_delta(dp_delta, num_examples),
+      *facts.caveats(),
+      *_CAVEATS,
+    ),
+    condition=facts.condition,
+    gaussian_mu=(proven and gaussian_dp.gaussian_mu(releases, neighbouring)),
+    unprotected=(
+      *_public_numbers(run, num_examples),
+      *_PUBLIC,
+      *unprotected,
+    ),
+    preprocessing=_PREPROCESSING,
+    tuning=_TUNING,
+    trust_model=_TRUST_MODEL,
+    side_channels=facts.side_channels,
   )
 
 
@@ -142,52 +193,85 @@ def _budget(dp_epsilon: float, dp_delta: float) -> statement.Budget | None:
   return statement.Budget(dp_epsilon, dp_delta)
 
 
-def _epochs(sampling_prob: float, steps: int) -> int:
-  """Uses of one example at most, when incomplete batches may be dropped."""
-  steps_per_epoch = max(1, math.floor(1 / sampling_prob + 1e-9))
-  return math.ceil(steps / steps_per_epoch)
-
-
-def _poisson_figures(
-  noise_multiplier, sampling_prob, steps, dp_delta, neighbouring, extra
-) -> tuple[list[accounting.Release], accounting.Figures]:
-  """Releases and figures under Poisson sampling, or with the full batch."""
-  releases = list(extra)
-  doubled = neighbouring == "replace_one" and sampling_prob == 1
-  if steps:
-    noise = noise_multiplier / 2 if doubled else noise_multiplier
-    releases.insert(0, accounting.poisson_sgd(noise, sampling_prob, steps))
-  if neighbouring == "add_or_remove_one" or doubled or not steps:
-    return releases, accounting.figures(releases, dp_delta, neighbouring)
-  rdp, pld = (
-    accounting.group_dp_epsilon(releases, dp_delta, 2, accountant)
-    for accountant in ("rdp", "pld")
-  )
-  return releases, accounting.Figures(
-    rdp, pld, "rdp, group privacy", "pld, group privacy"
-  )
-
-
-def _shuffled(
-  noise_multiplier, epochs, dp_delta, neighbouring, extra, accountant
-) -> tuple[list[accounting.Release], accounting.Figures, str]:
-  """Releases, figures and the caveat of shuffled batches."""
-
-  def figures(relation):
-    release = accounting.shuffled_sgd(noise_multiplier, epochs, relation)
-    return [release, *extra], accounting.figures([release, *extra], dp_delta)
-
-  releases, found = figures(neighbouring)
-  zero_out = figures("zero_out")[1].of(accountant)
+def _weak_delta(dp_delta: float, num_examples: int | None) -> tuple[str, ...]:
+  """The caveat of a dp_delta that allows to publish somebody."""
+  if not num_examples or dp_delta < 1 / num_examples:
+    return ()
   return (
-    releases,
-    found,
-    (
-      "Batches were shuffled, not Poisson sampled: the Poisson figure does not"
-      " apply (audits found more leakage than it allows) and is shown as"
-      " claimed only. Proven is the figure without amplification, each example"
-      f" used at most {epochs} times. For the weaker zero-out relation, where"
-      " an example is replaced by one without gradient, it is"
-      f" dp_epsilon={zero_out:.4g}."
-    ),
+    f"dp_delta={rounding.up(dp_delta)} is not below 1/n={1 / num_examples:.3g}:"
+    " the guarantee allows publishing an example.",
   )
+
+
+def _public_numbers(run: _Run, num_examples: int | None) -> tuple[str, str]:
+  n = f", n = {num_examples:,}" if num_examples else ""
+  return (
+    f"the number of examples{n}",
+    f"the sampling rate, {run.sampling_prob:.6g}, and the number of steps,"
+    f" {run.steps:,}",
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+  """What was released; each way to account it gives figures and caveats."""
+
+  noise_multiplier: float
+  sampling_prob: float
+  steps: int
+  dp_delta: float
+  neighbouring: str
+  extra: tuple[accounting.Release, ...]
+
+  def without_noise(self):
+    """No figure."""
+    sampled = accounting.poisson_sgd(0.0, self.sampling_prob, self.steps)
+    return [sampled, *self.extra], _UNKNOWN, [_NOISELESS]
+
+  def poisson(self):
+    """Poisson sampling, or the full batch."""
+    releases = list(self.extra)
+    replaced = self.neighbouring == "replace_one"
+    doubled = replaced and self.sampling_prob == 1
+    if self.steps:
+      noise = self.noise_multiplier / (2 if doubled else 1)
+      releases.insert(
+        0, accounting.poisson_sgd(noise, self.sampling_prob, self.steps)
+      )
+    if not replaced or doubled or not self.steps:
+      found = accounting.figures(releases, self.dp_delta, self.neighbouring)
+      return releases, found, []
+    rdp, pld = (
+      accounting.group_dp_epsilon(releases, self.dp_delta, 2, accountant)
+      for accountant in ("rdp", "pld")
+    )
+    found = accounting.Figures(
+      rdp, pld, "rdp, group privacy", "pld, group privacy"
+    )
+    return releases, found, []
+
+  def shuffled(self, epochs: int | None, accountant: str, drop_last: bool):
+    """Shuffled batches, without amplification."""
+    epochs = epochs or self._epochs()
+    if drop_last and self.neighbouring == "add_or_remove_one":
+      sampled = dataclasses.replace(
+        accounting.poisson_sgd(self.noise_multiplier, 1.0, self.steps),
+        description="sum over a shuffled batch, clipped, plus Gaussian noise",
+      )
+      return [sampled, *self.extra], _UNKNOWN, [_DROPPED]
+    releases, found = self._shuffled(epochs, self.neighbouring, drop_last)
+    zero_out = self._shuffled(epochs, "zero_out", drop_last)[1].of(accountant)
+    caveat = _SHUFFLED.format(epochs=epochs, zero_out=rounding.up(zero_out))
+    return releases, found, [caveat]
+
+  def _shuffled(self, epochs: int, relation: str, drop_last: bool):
+    release = accounting.shuffled_sgd(
+      self.noise_multiplier, epochs, relation, drop_last=drop_last
+    )
+    releases = [release, *self.extra]
+    return releases, accounting.figures(releases, self.dp_delta)
+
+  def _epochs(self) -> int:
+    """Uses of one example at most: an epoch has 1/q steps, rounded down."""
+    steps_per_epoch = max(1, math.floor(1 / self.sampling_prob + 1e-9))
+    return math.ceil(self.steps / steps_per_epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -50,9 +51,15 @@ def gaussian_mu(
     privacy-loss distribution is known for, or a chance above 1e-10 of anything.
   """
   leaves, pure = accounting.split(releases, neighbouring)
-  if any(composition.noiseless(event) for event, _ in leaves):
+  total = sum(count * dp_epsilon for dp_epsilon, count in pure)
+  if total > _LARGEST_PURE or not composition.hashable(leaves):
     return None
-  if sum(count * dp_epsilon for dp_epsilon, count in pure) > _LARGEST_PURE:
+  return _mu(leaves, tuple(pure), neighbouring, accuracy)
+
+
+@functools.lru_cache(maxsize=1024)
+def _mu(leaves, pure, neighbouring, accuracy) -> float | None:
+  if any(composition.noiseless(event) for event, _ in leaves):
     return None
   pld = composition.distribution(leaves, neighbouring, accuracy, pure)
   largest = math.inf if pld is None else pld.get_epsilon(SMALLEST_DELTA)

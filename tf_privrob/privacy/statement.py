@@ -10,8 +10,11 @@ from typing import Any
 from tf_privrob import validate
 from tf_privrob.privacy import accounting
 from tf_privrob.privacy import rounding
+from tf_privrob.privacy import statement_text
+from tf_privrob.privacy.statement_text import NOT_STATED
 
 SAMPLERS = ("poisson", "shuffle", "full_batch", "fixed", "none")
+UNIT = "one example (one row of the training data)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +61,15 @@ class PrivacyStatement:
     releases: `Release.record()` of each: name, description, count, parameters.
     assumptions: of the proof.
     caveats: why claimed is not proven, and what no figure covers.
+    condition: what proven depends on, in a few words that stand beside the
+      figure wherever it is printed; "" if nothing.
+    gaussian_mu: mu of Gaussian DP for the same releases; see `gaussian_mu`.
+    unit: whom the figures protect.
+    unprotected: what is taken to be public, and is not protected.
+    preprocessing: what it cost, or that it is not covered.
+    tuning: the same of the choice of settings.
+    trust_model: who sees what.
+    side_channels: which are covered and which are not.
   """
 
   claimed: Budget | None
@@ -70,13 +82,28 @@ class PrivacyStatement:
   releases: tuple[dict[str, Any], ...] = ()
   assumptions: tuple[Assumption, ...] = ()
   caveats: tuple[str, ...] = ()
+  condition: str = ""
+  gaussian_mu: float | None = None
+  unit: str = UNIT
+  unprotected: tuple[str, ...] = ()
+  preprocessing: str = NOT_STATED
+  tuning: str = NOT_STATED
+  trust_model: str = NOT_STATED
+  side_channels: str = NOT_STATED
 
   def __post_init__(self):
     validate.one_of(accounting.NEIGHBOURING, neighbouring=self.neighbouring)
     validate.one_of(SAMPLERS, sampler=self.sampler)
     if self.audited is not None and not self.audited >= 0:
       raise ValueError(f"Expected audited={self.audited!r} >= 0 or None.")
-    for name in ("releases", "assumptions", "caveats"):
+    if self.gaussian_mu is not None:
+      validate.non_negative(gaussian_mu=self.gaussian_mu)
+      if self.proven is None:
+        raise ValueError(
+          f"Expected no gaussian_mu={self.gaussian_mu!r} where nothing is"
+          " proven. Leave it None."
+        )
+    for name in ("releases", "assumptions", "caveats", "unprotected"):
       object.__setattr__(self, name, tuple(getattr(self, name)))
 
   @classmethod
@@ -94,43 +121,29 @@ class PrivacyStatement:
     bounds = [b.dp_epsilon for b in (self.proven, self.claimed) if b]
     return any(self.audited > bound for bound in bounds)
 
+  @property
+  def proven_text(self) -> str:
+    """The proven figure with its condition; they are never apart."""
+    return statement_text.proven(self)
+
+  def coverage(self) -> tuple[tuple[str, str], ...]:
+    """(question, answer): whom, what and against whom the figures protect."""
+    return statement_text.coverage(self)
+
   def text(self) -> str:
     """One paragraph that always shows all three figures."""
-    audited = "not run"
-    if self.audited is not None:
-      audited = f"dp_epsilon>={self.audited:.4g}"
-    if self.audit_note:
-      audited += f" ({self.audit_note})"
-    parts = [
-      f"Privacy ({self.neighbouring}, sampler {self.sampler}): claimed"
-      f" {self.claimed or 'none'} / proven {self.proven or 'none known'}"
-      f" / audited {audited}."
-    ]
-    if self.violated:
-      parts.append("VIOLATED: the audit refutes a stated figure.")
-    if self.accountant:
-      parts.append(
-        f"Accountant {self.accountant['name']} ({self.accountant['library']}"
-        f" {self.accountant['version']}): pld {self.accountant['pld']:.4g},"
-        f" rdp {self.accountant['rdp']:.4g}."
-      )
-    if self.releases:
-      listed = ", ".join(f"{r['count']} x {r['name']}" for r in self.releases)
-      parts.append(f"Released: {listed}.")
-    if self.assumptions:
-      listed = "; ".join(
-        f"{a.text} [{a.enforced_by}]" for a in self.assumptions
-      )
-      parts.append(f"Assumes: {listed}.")
-    if self.caveats:
-      parts.append("Caveats: " + " ".join(self.caveats))
-    return " ".join(parts)
+    return statement_text.paragraph(self)
 
   def __str__(self) -> str:
     return self.text()
 
   def replace(self, **changes) -> PrivacyStatement:
-    """A copy with some fields changed, e.g. `audited` after an audit."""
+    """A copy with some fields changed, e.g. `audited` after an audit.
+
+    Another proven figure takes `gaussian_mu` away, unless one is given with it.
+    """
+    if "proven" in changes:
+      changes.setdefault("gaussian_mu", None)
     return dataclasses.replace(self, **changes)
 
   def to_dict(self) -> dict[str, Any]:
@@ -144,12 +157,15 @@ class PrivacyStatement:
 
   @classmethod
   def from_dict(cls, values: dict[str, Any]) -> PrivacyStatement:
-    """Inverts `to_dict`; unknown fields are errors."""
+    """Inverts `to_dict`; unknown fields are errors.
+
+    Files of earlier versions lack some fields: they are "not stated".
+    """
     values = {k: v for k, v in values.items() if k not in ("violated", "text")}
     names = [field.name for field in dataclasses.fields(cls)]
     for name in values:
       validate.one_of(names, field=name)
-    values = _decode(values)
+    values = {"unit": NOT_STATED, **_decode(values)}
     for name in ("claimed", "proven"):
       if values.get(name) is not None:
         values[name] = Budget(**values[name])

@@ -168,5 +168,9 @@ def _radius_line(results: results_lib.Results) -> str:
 def _privacy_line(results: results_lib.Results) -> str:
   if results.privacy is None:
     return "not run"
-  alarm = "  VIOLATED" if results.privacy.violated else ""
-  return f"{formats.privacy_figures(results.privacy, ' | ')}{alarm}"
+  statement = results.privacy
+  line = formats.privacy_figures(statement, " | ")
+  if statement.gaussian_mu is not None:
+    line += f" | mu {formats.dp_epsilon(statement.gaussian_mu)}"
+  line += f" | unit {statement.unit}"
+  return _one_line(line) + ("  VIOLATED" if statement.violated else "")

@@ -103,6 +103,7 @@ def row(run: Run) -> dict[str, Any]:
     and {
       "claimed": statement.claimed,
       "proven": statement.proven,
+      "condition": statement.condition,
       "audited": statement.audited,
       "violated": statement.violated,
     },

@@ -57,8 +57,8 @@ def statement_has_the_audit(results: results_lib.Results) -> Check:
     WARN,
     title,
     f"{strongest.label} found >= {formats.dp_epsilon_lower(strongest.audited)}"
-    f" at dp_delta {formats.dp_delta(strongest.dp_delta)}, but privacy.json"
-    f" has: {formats.privacy_figures(results.privacy)}.",
+    f" at dp_delta {formats.dp_delta_lower(strongest.dp_delta)}, but"
+    f" privacy.json has: {formats.privacy_figures(results.privacy)}.",
   )
 
 
@@ -85,7 +85,7 @@ def membership_below_bound(results: results_lib.Results) -> Check:
     if item.least_advantage is not None and item.least_advantage > most
   ]
   allowed = (
-    f"Proven {formats.budget(statement.proven)} allows an advantage of"
+    f"Proven {formats.proven(statement)} allows an advantage of"
     f" {most:.3f} where one example replaces another"
   )
   if wrong:

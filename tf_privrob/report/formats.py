@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 
+from tf_privrob.privacy import rounding
+
 
 def percent(value: float | None, digits: int = 1) -> str:
   """0.934 -> '93.4%'."""
@@ -37,24 +39,34 @@ def dp_epsilon(value: float | None) -> str:
   """Three significant digits, rounded up: a guarantee is never flattered."""
   if value is None or not math.isfinite(value):
     return "\u221e"
-  if value <= 0:
-    return "0"
-  scale = 10.0 ** (math.floor(math.log10(value)) - 2)
-  # The tolerance keeps an exact 3.0 from becoming 3.01 by its last bit.
-  return f"{math.ceil(value / scale - 1e-6) * scale:.6g}"
+  return f"{float(rounding.up(value, 3)):.6g}"
 
 
 def dp_epsilon_lower(value: float) -> str:
   """Three significant digits, rounded down: for an audit's lower bound."""
-  if value <= 0:
-    return "0"
-  scale = 10.0 ** (math.floor(math.log10(value)) - 2)
-  return f"{math.floor(value / scale + 1e-6) * scale:.6g}"
+  return f"{float(rounding.down(max(value, 0.0), 3)):.6g}"
 
 
 def dp_delta(value: float) -> str:
-  """1e-05 -> '1e-5'; 0 stays '0' (pure differential privacy)."""
-  return _short_exponent(f"{value:.3g}")
+  """1e-05 -> '1e-5', rounded up; 0 stays '0' (pure differential privacy)."""
+  return _short_exponent(rounding.up(value, 3))
+
+
+def dp_delta_lower(value: float) -> str:
+  """The same, rounded down: an audit holds at that dp_delta or a smaller."""
+  return _short_exponent(rounding.down(value, 3))
+
+
+def proven(statement) -> str:
+  """The proven figure with its condition; they are never apart.
+
+  Args:
+    statement: a PrivacyStatement, or anything with its three figures.
+  """
+  if statement.proven is None:
+    return "no finite bound known"
+  condition = getattr(statement, "condition", "")
+  return budget(statement.proven) + (f" ({condition})" if condition else "")
 
 
 def privacy_figures(statement, separator: str = ", ") -> str:
@@ -64,12 +76,11 @@ def privacy_figures(statement, separator: str = ", ") -> str:
     statement: a PrivacyStatement, or anything with its three figures.
     separator: between the figures.
   """
-  claimed, proven = statement.claimed, statement.proven
-  audited = statement.audited
+  claimed, audited = statement.claimed, statement.audited
   return separator.join(
     (
       f"claimed {budget(claimed) if claimed else 'nothing'}",
-      f"proven {budget(proven) if proven else 'no finite bound known'}",
+      f"proven {proven(statement)}",
       "audited not run"
       if audited is None
       else f"audited >= {dp_epsilon_lower(audited)}",

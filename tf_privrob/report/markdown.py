@@ -111,9 +111,7 @@ def privacy_cells(statement) -> tuple[str, str, str]:
   audited = statement.audited
   return (
     formats.budget(statement.claimed) if statement.claimed else "nothing",
-    formats.budget(statement.proven)
-    if statement.proven
-    else "no finite bound known",
+    formats.proven(statement),
     "not run"
     if audited is None
     else f">= {formats.dp_epsilon_lower(audited)}"
@@ -127,7 +125,8 @@ def _privacy(results: results_lib.Results) -> str:
   cells = table(
     ("Claimed", "Proven", "Audited"), [privacy_cells(results.privacy)]
   )
-  return f"{cells}\n\n{text(results.privacy.text())}"
+  covered = table(("What the statement covers", ""), results.privacy.coverage())
+  return f"{cells}\n\n{text(results.privacy.text())}\n\n{covered}"
 
 
 def _audits(results: results_lib.Results) -> str:
@@ -135,13 +134,13 @@ def _audits(results: results_lib.Results) -> str:
     return _not_run(results, "audit")
 
   def row(audit: audits_lib.Audit) -> tuple:
-    claimed, proven = audit.claimed, audit.proven
+    claimed = audit.claimed
     return (
       f"{audit.label} ({audit.scope})",
       formats.budget(claimed) if claimed else "nothing",
-      formats.budget(proven) if proven else "no finite bound known",
+      formats.proven(audit),
       f">= {formats.dp_epsilon_lower(audit.audited)} at dp_delta"
-      f" {formats.dp_delta(audit.dp_delta)}",
+      f" {formats.dp_delta_lower(audit.dp_delta)}",
       f"{page_audits.evidence(audit)}, {page_audits.confidence(audit)}",
       audit.verdict,
     )
@@ -164,7 +163,7 @@ def _membership(results: results_lib.Results) -> str:
   if budget is not None:
     most = leakage_lib.most_advantage(budget)
     allowed = (
-      f"Proven {formats.budget(results.privacy.proven)} allows an advantage of"
+      f"Proven {formats.proven(results.privacy)} allows an advantage of"
       f" {most:.3f} where one example replaces another."
     )
   rows = [

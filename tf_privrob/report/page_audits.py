@@ -65,7 +65,7 @@ def _audit_row(audit: audits_lib.Audit) -> tuple:
       [
         "\u2265 ",
         value(audit.audited, formats.dp_epsilon_lower(audit.audited)),
-        tag("small", f"at dp_delta {formats.dp_delta(audit.dp_delta)}"),
+        tag("small", f"at dp_delta {formats.dp_delta_lower(audit.dp_delta)}"),
       ]
     ),
     reachable,

@@ -170,14 +170,16 @@ def _privacy(statement) -> tuple[Html, Html, Html]:
   if statement is None:
     return (_absent(),) * 3
   refuted = pill("fail", "refuted") if statement.violated else Html("")
-  claimed, proven = statement.claimed, statement.proven
+  claimed = statement.claimed
   audited = _absent()
   if statement.audited is not None:
     lower = formats.dp_epsilon_lower(statement.audited)
     audited = join(["\u2265 ", value(statement.audited, lower), " ", refuted])
   return (
     safe(formats.budget(claimed) if claimed else "nothing"),
-    safe(formats.budget(proven)) if proven else pill("warn", "none known"),
+    safe(formats.proven(statement))
+    if statement.proven
+    else pill("warn", "none known"),
     audited,
   )
 

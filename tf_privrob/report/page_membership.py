@@ -89,7 +89,7 @@ def _facts(
   budget = leakage_lib.replaced(results.privacy)
   if budget is not None:
     most = leakage_lib.most_advantage(budget)
-    proven = formats.budget(results.privacy.proven)
+    proven = formats.proven(results.privacy)
     items.append(
       (f"advantage that proven {proven} allows", value(most, f"{most:.3f}"))
     )

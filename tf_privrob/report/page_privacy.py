@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tf_privrob.privacy import rounding
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
@@ -59,8 +60,11 @@ def _words(text: str, css: str = "") -> Html:
   return tag("span", text, css=f"big words {css}".strip())
 
 
-def _column(title: str, figure: Html, note: str, css: str = "") -> Html:
-  return tag("div", tag("h3", title), figure, tag("p", note), css=css)
+def _column(
+  title: str, figure: Html, note: str, css: str = "", condition: str = ""
+) -> Html:
+  beside = [tag("p", tag("strong", condition))] if condition else []
+  return tag("div", tag("h3", title), figure, *beside, tag("p", note), css=css)
 
 
 def triple(statement: statement_lib.PrivacyStatement) -> Html:
@@ -83,10 +87,11 @@ def triple(statement: statement_lib.PrivacyStatement) -> Html:
   warned = "warned" if statement.proven is None else ""
   alarmed = "alarmed" if statement.violated else ""
   note = statement.audit_note or _AUDITED
+  condition = statement.condition if statement.proven else ""
   return tag(
     "div",
     _column("Privacy claimed", claimed, _CLAIMED),
-    _column("Privacy proven", proven, _PROVEN, warned),
+    _column("Privacy proven", proven, _PROVEN, warned, condition),
     _column("Privacy audited", audited, note, alarmed),
     css="triple",
   )
@@ -133,7 +138,7 @@ def privacy_section(results: results_lib.Results, command: str) -> Html:
   if statement.caveats:
     items = (tag("li", caveat) for caveat in statement.caveats)
     parts += [tag("h3", "Caveats"), tag("ul", *items, css="caveats")]
-  parts.append(_accountant(statement))
+  parts += [_coverage(statement), _accountant(statement)]
   if statement.releases:
     parts.append(_releases(statement))
   if statement.assumptions:
@@ -152,6 +157,8 @@ def _paragraph(statement: statement_lib.PrivacyStatement) -> Html:
     if proven.dp_delta > 0
     else ""
   )
+  if statement.condition:
+    remainder += f" ({statement.condition})"
   return join(
     [
       f"Whatever else an attacker knows, {_change(statement)} any one training"
@@ -171,6 +178,16 @@ def _factor(dp_epsilon: float) -> Html:
     return power
   factor = float(formats.dp_epsilon(math.exp(dp_epsilon)))
   return join([power, f" \u2248 {factor:,g}"])
+
+
+def _coverage(statement: statement_lib.PrivacyStatement) -> Html:
+  return table(
+    ("Question", "Answer"),
+    statement.coverage(),
+    caption="What the statement covers",
+    css="texts",
+    numeric_from=2,
+  )
 
 
 def _assumptions(statement: statement_lib.PrivacyStatement) -> Html:
@@ -222,7 +239,7 @@ def _accountant(statement: statement_lib.PrivacyStatement) -> Html:
     figure = accountant.get(name)
     if isinstance(figure, (int, float)):
       finite = math.isfinite(figure)
-      text = f"{figure:.4f}" if finite else "no finite figure"
+      text = rounding.up(figure) if finite else "no finite figure"
       headline = " (headline)" if accountant.get("name") == name else ""
       label = f"dp_epsilon by {name.upper()}{headline}"
       items.append((label, value(figure, text)))
@@ -230,6 +247,9 @@ def _accountant(statement: statement_lib.PrivacyStatement) -> Html:
     ("neighbouring data sets", f"{_change(statement)} one"),
     ("sampling", _SAMPLER.get(statement.sampler, statement.sampler)),
   ]
+  if statement.gaussian_mu is not None:
+    mu = value(statement.gaussian_mu, rounding.up(statement.gaussian_mu))
+    items.append(("mu of Gaussian DP, dp_delta \u2265 1e-10", mu))
   if accountant:
     library = f"{accountant.get('library')} {accountant.get('version')}"
     items += [("computed with", library)]

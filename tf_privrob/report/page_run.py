@@ -92,6 +92,8 @@ def training_section(results: results_lib.Results) -> Html:
     if limit is not None:
       delta = formats.dp_delta(statement.proven.dp_delta)
       caption += f", at dp_delta = {delta}"
+      if statement.condition:
+        caption += f"; proven {statement.condition}"
     figures.append(figure(Html(svg), caption))
   return section(
     "training",

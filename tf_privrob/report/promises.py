@@ -98,10 +98,11 @@ def _privacy(results: results_lib.Results, leak: str) -> str:
   if statement is None or statement.proven is None or leak:
     return ""
   change = NEIGHBOURING.get(statement.neighbouring, statement.neighbouring)
+  condition = f", but {statement.condition}" if statement.condition else ""
   sentence = (
     f"Its training is {formats.budget(statement.proven)}-differentially"
-    f" private: {change} any one training example changes the probability of"
-    " any outcome by a factor of at most e to the power of"
+    f" private{condition}: {change} any one training example changes the"
+    " probability of any outcome by a factor of at most e to the power of"
     f" {formats.dp_epsilon(statement.proven.dp_epsilon)}"
   )
   if statement.proven.dp_delta > 0:
