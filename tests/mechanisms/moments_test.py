@@ -68,6 +68,32 @@ def _naive_vector(matrix, mechanism):
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("kernel_size", [(3, 2), None])
+def test_one_image_of_any_kind_adds_at_most_the_clip(mechanism, kernel_size):
+  """Also not finite ones, which leave the others' parts alone."""
+  images = np.concatenate([_images(2), np.zeros((7, 7, 6, 2), "float32")])
+  query = _query(mechanism, 0.7, kernel_size)
+  alone = query.parts(images).numpy()
+  kinds = (np.nan, np.inf, 1e30, 1e19, 1e-19, 1e-40, 1.0)
+  for row, kind in enumerate(kinds, start=2):
+    images[row] = kind
+  found = query.parts(images).numpy()
+  np.testing.assert_array_equal(found[:2], alone[:2])
+  assert not found[2:5].any()
+  assert (_norm(found, mechanism) <= 0.7).all()
+  assert (_norm(found, mechanism)[5:] > 0.69).all()
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_long_vectors_are_clipped_exactly(mechanism):
+  """300,000 squares: a float32 norm of them is not good to 1e-6."""
+  images = np.full((1, 28, 28, 1), 0.3, "float32")
+  query = _query(mechanism, 1.0, None, value_range=(0.0, 1.0))
+  norm = _norm(query.parts(images), mechanism)[0]
+  assert 1 - 1e-8 < norm <= 1
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize("kernel_size", [(3, 2), (1, 1), (7, 6), None])
 def test_parts_are_the_moments_of_a_naive_loop(mechanism, kernel_size):
   images = _images()

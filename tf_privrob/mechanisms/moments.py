@@ -23,7 +23,7 @@ from tf_privrob.mechanisms import laplace
 from tf_privrob.mechanisms import mechanism
 
 MECHANISMS = ("gaussian", "laplace")
-_CHUNK = 2000
+_ROWS, _MEMORY = 2000, 2**25  # images, and numbers of theirs, at a time
 
 
 def objective_sensitivity(patch: int, positions: int, norm: str) -> float:
@@ -91,7 +91,10 @@ class PatchMoments:
     )
 
   def parts(self, images: tf.Tensor) -> tf.Tensor:
-    """A_i of each image as a clipped vector, [B, q (q + 1) / 2]."""
+    """A_i of each image as a clipped vector, float64 [B, q (q + 1) / 2].
+
+    An image whose moments are not finite has zeros.
+    """
     low, high = self.value_range
     images = (tf.cast(images, tf.float32) - low) / (high - low)
     u = self._patches(images)
@@ -106,10 +109,14 @@ class PatchMoments:
     indices = rows * u.shape[-1] + columns
     flat = tf.reshape(moments, [-1, u.shape[-1] ** 2])
     vectors = tf.gather(flat, indices, axis=1) * weights
+    finite = tf.reduce_all(tf.math.is_finite(vectors), axis=1, keepdims=True)
+    vectors = tf.where(finite, vectors, tf.zeros_like(vectors))
+    vectors = tf.cast(vectors, tf.float64)  # a norm of it cannot overflow
     order = 2 if self.mechanism == "gaussian" else 1
     norms = tf.norm(vectors, ord=order, axis=1, keepdims=True)
-    # A relative 1e-6 covers the rounding of norm and product in float32.
-    return vectors * tf.minimum(1.0, (1 - 1e-6) * self.clip / norms)
+    # A relative 1e-9 covers the rounding of norms and of their sum.
+    bound = (1 - 1e-9) * self.clip
+    return vectors * (bound / tf.maximum(norms, bound))
 
   def _patches(self, images: tf.Tensor) -> tf.Tensor:
     if self.kernel_size is None:
@@ -146,9 +153,10 @@ class PatchMoments:
     """
     self.check(images)
     total = 0.0
-    for start in range(0, len(images), _CHUNK):
-      parts = self.parts(tf.constant(images[start : start + _CHUNK]))
-      total += tf.reduce_sum(tf.cast(parts, tf.float64), axis=0)
+    rows = self._rows(np.shape(images))
+    for start in range(0, len(images), rows):
+      parts = self.parts(tf.constant(images[start : start + rows]))
+      total += tf.reduce_sum(parts, axis=0)
     noisy = self.noise.add_noise(total, seed).numpy()
     size = (math.isqrt(8 * len(noisy) + 1) - 1) // 2
     rows, columns = np.triu_indices(size)
@@ -158,6 +166,13 @@ class PatchMoments:
     matrix[rows, columns] = noisy
     matrix[columns, rows] = noisy
     return matrix
+
+  def _rows(self, shape: Sequence[int]) -> int:
+    """How many images fit into memory at a time."""
+    patch = math.prod(shape[1:])
+    if self.kernel_size is not None:
+      patch = math.prod(self.kernel_size) * shape[-1]
+    return max(1, min(_ROWS, _MEMORY // (patch + 1) ** 2))
 
 
 def _size(shape: Sequence[int]) -> int:

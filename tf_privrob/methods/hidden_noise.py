@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import certify
+from tf_privrob import gradients
 from tf_privrob import validate
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import noise_place
@@ -117,7 +118,10 @@ def hidden_gradients(
   y: np.ndarray,
   batch_size: int = _BATCH,
 ) -> Iterator[np.ndarray]:
-  """dL/dh of each example on its own, [B, ...] at a time, without noise."""
+  """dL/dh of each example on its own, [B, ...] at a time, without noise.
+
+  A network that is not known to act row by row is given one example at a time.
+  """
   if len(x) == 0:
     raise ValueError("Expected at least one example for a redistribution.")
   validate.positive_int(batch_size=batch_size)
@@ -128,20 +132,41 @@ def hidden_gradients(
       tf.TensorSpec([None], tf.int64),
     ]
   )
-  def gradients(images, labels):
-    hidden = place.before(images)
-    with tf.GradientTape() as tape:
-      tape.watch(hidden)
-      losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels, place.after(hidden)
-      )
-    return tape.gradient(losses, hidden)
+  def of_batch(images, labels):
+    if _is_row_wise(place):
+      return _hidden_gradient(place, images, labels)
+    return tf.map_fn(
+      lambda row: _hidden_gradient(place, row[0][None], row[1][None])[0],
+      (images, labels),
+      fn_output_signature=tf.float32,
+    )
 
   for start in range(0, len(x), batch_size):
     rows = slice(start, start + batch_size)
-    yield gradients(
+    yield of_batch(
       tf.constant(x[rows], tf.float32), tf.constant(y[rows], tf.int64)
     ).numpy()
+
+
+def _hidden_gradient(place, images, labels) -> tf.Tensor:
+  """Of the sum of the losses, which is each example's own in a row-wise net."""
+  hidden = place.before(images)
+  with tf.GradientTape() as tape:
+    tape.watch(hidden)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+      labels, place.after(hidden)
+    )
+  return tape.gradient(losses, hidden)
+
+
+def _is_row_wise(place: noise_place.NoisePlace) -> bool:
+  """Whether both pieces are known to be, the cut layer's activation too."""
+  pieces = [place.rest]
+  if place.layers:
+    pieces.append(
+      tf.keras.Model(place.layers[0].input, place.layers[-1].output)
+    )
+  return all(gradients.not_row_wise(piece) is None for piece in pieces)
 
 
 def normalised(

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_privrob import certify
+from tf_privrob import gradients
 from tf_privrob import privacy
 from tf_privrob.methods import method
 
@@ -127,8 +128,9 @@ class _Front:
     self.has_weights = bool(self._model.weights)
 
   def features(self, images) -> tf.Tensor:
-    found = self._model(images, training=False)
-    return tf.reshape(found, [-1, found.shape[-1]])
+    """Of each row from that row alone, whatever the layers are."""
+    found = gradients.row_by_row(self._model)(images)
+    return tf.reshape(found, [-1, self._model.output_shape[-1]])
 
 
 def _require_linear(network: tf.keras.Model) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import gradients
 from tf_privrob import layers as privrob_layers
 from tf_privrob import mechanisms
 from tf_privrob import privacy
@@ -34,7 +35,14 @@ _IDENTITIES = (
   _layers.ReLU,
   privrob_layers.BoundedActivation,
 )
-_ACTIVATIONS = ("linear", "relu", "tanh")
+# By identity: a function of the same name may do anything.
+_ACTIVATIONS = (
+  tf.keras.activations.linear,
+  tf.keras.activations.relu,
+  tf.keras.activations.tanh,
+  tf.nn.relu,
+  tf.nn.tanh,
+)
 
 
 class LayerwiseRelevance:
@@ -75,6 +83,12 @@ class LayerwiseRelevance:
         f" received {network.name!r}. Give it an Input layer."
       )
     self.input_shape = shape[1:]
+    mixing = gradients.not_row_wise(network)
+    if mixing is not None:
+      raise ValueError(
+        "Expected a network that treats every example alone, received"
+        f" {mixing}. Use Keras' own layers and models as they are."
+      )
     self._check(network)
     self._graph = tf.function(
       self._propagate,
@@ -177,11 +191,12 @@ def _chain(network: tf.keras.Model) -> Iterator[tf.keras.layers.Layer]:
         " rule is not defined for it here. Use another relevance network."
       )
     activation = getattr(layer, "activation", tf.keras.activations.linear)
-    name = getattr(activation, "__name__", repr(activation))
-    if name not in _ACTIVATIONS:
+    if not any(activation is known for known in _ACTIVATIONS):
+      name = getattr(activation, "__name__", repr(activation))
       raise ValueError(
-        f"Expected activations {', '.join(_ACTIVATIONS)}, received {name!r} in"
-        f" {layer.name!r}. Take a final softmax off with models.as_logits."
+        "Expected Keras' own activations linear, relu, tanh, received"
+        f" {name!r} in {layer.name!r}. Take a final softmax off with"
+        " models.as_logits."
       )
     if getattr(layer, "data_format", "channels_last") != "channels_last":
       raise ValueError(
