@@ -19,7 +19,7 @@ $(STAMP): setup.py pyproject.toml
 
 demo: $(STAMP)
 	rm -rf $(DEMO)
-	$(BIN)/python -m experiments.train --dataset=mnist_5k --preset=mnist_5k --run_dir=$(DEMO)
+	$(BIN)/python -m experiments.train --dataset=mnist_5k --preset=mnist_5k --config.seed=0 --run_dir=$(DEMO)
 	$(BIN)/python -m experiments.evaluate --run_dir=$(DEMO) --num_certified=100
 	$(BIN)/python -m experiments.infer --run_dir=$(DEMO) --attack_eps=0.1
 	$(BIN)/python -m experiments.audit --run_dir=$(DEMO) --kind=step --runs=500

@@ -61,7 +61,9 @@ def run_cell(cell, scale, dataset, folder) -> dict:
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
   family = dpal_cells.FAMILIES[dataset.name]
-  config = dpal_cells.settings(cell, scale, family, dataset.num_train)
+  config = training.repeatable(
+    dpal_cells.settings(cell, scale, family, dataset.num_train)
+  )
   name, model = _build(cell, family, config, dataset)
   training.fit(
     dpal_cells.registered_name(cell.method),

@@ -191,6 +191,7 @@ def cnn_cell(cell, scale, dataset, folder) -> dict:
     learning_rate=0.15,
     l2_clip_norm=1.0,
     checkpoint_every=200,
+    seed=0,
   )
   network = "tutorial_cnn" if dataset.input_shape[0] >= 16 else "mlp"
   model = training.build("dp_sgd", config, dataset, network)

@@ -57,6 +57,7 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
   run.file("model.keras").unlink(missing_ok=True)
   if config is None:
     config = robust_training_cells.settings(recipe, dataset.num_train)
+  config = training.repeatable(config)
   network = robust_training_cells.network(
     recipe, dataset, training.network_seed(config)
   )

@@ -63,7 +63,9 @@ def train_cell(cell, scale, dataset, folder) -> dict:
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
   recipe = scale.recipes[cell.recipe]
-  config = smoothing_cells.settings(cell, scale, dataset.num_train)
+  config = training.repeatable(
+    smoothing_cells.settings(cell, scale, dataset.num_train)
+  )
   network = models.by_name(
     recipe.network,
     dataset.input_shape,

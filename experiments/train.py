@@ -41,6 +41,12 @@ _PUBLIC_SHARE = flags.DEFINE_float(
   "Share of the training data that the classifier was trained on and that is"
   " declared public; training uses the rest.",
 )
+_PUBLIC_WEIGHTS = flags.DEFINE_string(
+  "public_weights",
+  None,
+  "Why the weights of --network=<file> do not depend on the private data; a"
+  " private method then starts from them instead of drawing its own.",
+)
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to write.")
 _RESUME = flags.DEFINE_bool("resume", False, "Go on with the run in run_dir.")
 
@@ -61,6 +67,7 @@ def train(
   flag_values: dict | None = None,
   classifier: str | None = None,
   public=None,
+  public_weights: str | None = None,
 ):
   """Trains and writes the run folder; returns the trained model."""
   from tf_privrob import run_folder
@@ -72,7 +79,15 @@ def train(
       f" it, python -m experiments.evaluate --run_dir={run_dir}, or choose"
       " another run_dir."
     )
-  model = training.build(method, config, dataset, network, classifier, public)
+  model = training.build(
+    method,
+    config,
+    dataset,
+    network,
+    classifier,
+    public,
+    public_weights=public_weights,
+  )
   training.fit(
     method, model, dataset, network, folder, resume, flag_values or {}
   )
@@ -107,9 +122,11 @@ def main() -> None:
       "value_range": _VALUE_RANGE.value,
       "classifier": _CLASSIFIER.value,
       "public_share": _PUBLIC_SHARE.value,
+      "public_weights": _PUBLIC_WEIGHTS.value,
     },
     _CLASSIFIER.value,
     public,
+    _PUBLIC_WEIGHTS.value,
   )
   print(model.privacy_statement().text())
   print(

@@ -75,6 +75,16 @@ def load_data(described, data_dir: str | None, name: str | None = None):
   )
 
 
+def repeatable(config):
+  """The settings with a seed: studies are repeated, their models not released.
+
+  A study's figure has the seed's condition beside it.
+  """
+  if config.seed is not None:
+    return config
+  return dataclasses.replace(config, seed=0)
+
+
 def network_seed(config) -> int | None:
   """The seed of a network's initial weights, which every model file tells.
 
@@ -112,6 +122,7 @@ def build(
   classifier=None,
   public=None,
   seed: int | None = None,
+  public_weights: str | None = None,
 ):
   """The method around its network.
 
@@ -124,13 +135,17 @@ def build(
     public: the data set that the classifier was trained on, if known.
     seed: a public one of the initial weights, for what is done with them before
       a training; None: `network_seed`.
+    public_weights: why the weights of a network from a file are public; a
+      private method then keeps them.
   """
   from tf_privrob import methods
   from tf_privrob import models
 
   seed = network_seed(config) if seed is None else seed
+  kwargs = {"public_weights": public_weights} if public_weights else {}
   if classifier is None:
-    return methods.build(method, load_network(network, dataset, seed), config)
+    loaded = load_network(network, dataset, seed)
+    return methods.build(method, loaded, config, **kwargs)
   denoiser = (
     models.load_model(network)
     if network.endswith(".keras")
@@ -140,12 +155,13 @@ def build(
     denoiser, models.load_classifier(classifier)
   )
   if public is None or method != "transdenoiser":
-    return methods.build(method, joined, config)
+    return methods.build(method, joined, config, **kwargs)
   return methods.class_of(method, config)(
     joined,
     config,
     classifier_range=public.value_range,
     public_data=public.x_train,
+    **kwargs,
   )
 
 

@@ -87,7 +87,9 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   run.file("model.keras").unlink(missing_ok=True)
   recipe = scale.recipes[cell.recipe]
   dataset = _in_range(parts.private, recipe)
-  config = transdenoiser_cells.settings(cell, scale, dataset.num_train)
+  config = training.repeatable(
+    transdenoiser_cells.settings(cell, scale, dataset.num_train)
+  )
   name = recipe.denoiser or recipe.network
   model = training.build(
     recipe.method,

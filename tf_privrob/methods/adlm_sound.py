@@ -232,6 +232,7 @@ class SoundAdLM(dp_sgd.DPSGD):
     return found.replace(
       claimed=self._at_full_delta(found.claimed),
       proven=self._at_full_delta(found.proven),
+      gaussian_mu=None if self._cost.dp_epsilon else found.gaussian_mu,
       assumptions=(*found.assumptions, assumed),
     )
 

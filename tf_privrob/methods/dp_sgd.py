@@ -225,6 +225,7 @@ class DPSGD(method.Method):
         caveats=(self.not_private,),
       )
     return privacy.PrivacyStatement.for_dp_sgd(
+      facts=self.run_facts,
       noise_multiplier=record["noise_multiplier"],
       sampling_prob=record["sampling_prob"],
       steps=record["steps"],

@@ -284,6 +284,7 @@ class Halfspaces(linear.LinearMethod):
       )
       caveats.insert(0, _LITERAL.format(classes=self.num_classes, steps=steps))
     found = privacy.PrivacyStatement.for_dp_sgd(
+      facts=self.run_facts,
       noise_multiplier=record["noise_multiplier"],
       sampling_prob=record["sampling_prob"],
       steps=steps,

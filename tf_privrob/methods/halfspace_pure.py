@@ -177,12 +177,16 @@ class PureHalfspaces(linear.LinearMethod):
       )
     release = self._release(record["steps"])
     budget = privacy.Budget(release.count * release.dp_epsilon, 0.0)
+    facts = self.run_facts
     return privacy.PrivacyStatement(
       claimed=budget,
-      proven=budget,
+      proven=budget if facts.weights_known else None,
       sampler="full_batch",
       releases=(release.record(),),
-      assumptions=(*_ASSUMPTIONS, *self.assumptions()),
+      assumptions=(*_ASSUMPTIONS, *self.assumptions(), *facts.assumptions()),
+      caveats=(*facts.first_caveats(), *facts.caveats()),
+      condition=facts.condition,
+      **facts.coverage(),
     )
 
   def ledger_parameters(self, plan) -> dict[str, Any]:

@@ -165,6 +165,19 @@ class Method(tf.keras.Model):
     """Claimed and proven figures of what the outlet counted."""
     raise NotImplementedError
 
+  @property
+  def run_facts(self) -> privacy.RunFacts:
+    """How the training was run, as far as the record knows."""
+    record = self._run_record
+    return privacy.RunFacts(
+      ledger=record.get("in_ledger", False),
+      randomness="seed" if record.get("seeded", True) else "operating_system",
+      fresh_weights=record.get("initial_weights") == "drawn",
+      public_weights=record.get("public_weights", ""),
+      callbacks_saw_metrics=record.get("nonprivate_logs", False),
+      moved=record.get("moved", False),
+    )
+
   def privacy_statement(self) -> privacy.PrivacyStatement:
     """Claimed, proven and audited privacy of the weights as they are now.
 
@@ -371,7 +384,8 @@ class Method(tf.keras.Model):
   ) -> outlet_lib.Simulation:
     """Makes `train_step` run outside of `fit`: for audits, tests, benchmarks.
 
-    Nothing is counted, and no statement speaks of the weights afterwards.
+    Nothing is counted. `statement` then says what such steps would cost from
+    public weights; `privacy_statement` proves nothing of them.
 
     Args:
       num_examples: n of the plan.
@@ -382,6 +396,7 @@ class Method(tf.keras.Model):
     classes = self.network.output_shape[-1]
     self._outlet = outlet or outlet_lib.Simulation(randomness.Key.of(None))
     self._settle_plan(num_examples, shape, value_range, classes)
+    self._run_record.update(public_weights="those of a simulation")
     return self._outlet
 
   def state_variables(self) -> list[tf.Variable]:

@@ -46,10 +46,6 @@ NOT_TRIED = (
   "No finite figure is known: {name} with sampler {sampler!r} is not among the"
   " combinations that were tried on neighbouring data sets."
 )
-UNKNOWN_START = (
-  "No finite figure is known: the weights that the training started from were"
-  " neither drawn by fit nor declared public (public_weights)."
-)
 WITHOUT_NOISE = (
   "No finite figure is known: a release had no noise, or noise whose scale was"
   " not fixed before the data were seen."
@@ -58,7 +54,6 @@ CHANGED = (
   "No finite figure is known: the weights are not those that the training"
   " released. Whatever changed them may have looked at private data."
 )
-SEED_CONDITION = "only against those who neither know nor guess the seed"
 
 
 def tried(model: Any, sampler: str) -> bool:
@@ -80,10 +75,10 @@ def complete(
       reasons.append(NOT_TRIED.format(name=name, sampler=found.sampler))
     if record.get("outlet_multiplier") is None:
       reasons.append(WITHOUT_NOISE)
-    if record.get("initial_weights") not in ("drawn", "public"):
-      reasons.append(UNKNOWN_START)
     if record.get("weights") not in (None, models.fingerprint(model.network)):
       reasons.append(CHANGED)
   if reasons:
-    found = found.replace(proven=None, caveats=(*reasons, *found.caveats))
+    found = found.replace(
+      proven=None, gaussian_mu=None, caveats=(*reasons, *found.caveats)
+    )
   return found

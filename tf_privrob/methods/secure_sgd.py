@@ -251,7 +251,9 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
       found = super().statement()
       if self._public:
         return found
-      return found.replace(proven=None, caveats=(*caveats, *found.caveats))
+      return found.replace(
+        proven=None, gaussian_mu=None, caveats=(*caveats, *found.caveats)
+      )
     claimed = config.dp_epsilon
     if record.get("steps"):
       release = privacy.poisson_sgd(

@@ -21,11 +21,6 @@ from tf_privrob.methods import relevance
 from tf_privrob.methods import secure_sgd_config
 
 _NOISE_STREAM = 1  # the copies of an example use the seed as it is
-_PUBLIC_WEIGHTS = privacy.Assumption(
-  "the weights that the training starts from, and those that it leaves as they"
-  " are, do not depend on the private data",
-  "the caller",
-)
 _PUBLIC_REDISTRIBUTION = privacy.Assumption(
   "the redistribution vector that was given, or the data behind it, are public",
   "the caller",
@@ -219,10 +214,10 @@ class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
   def statement(self) -> privacy.PrivacyStatement:
     """DP-SGD's, with r composed and what is taken to be public."""
     found = super().statement()
-    assumed = [_PUBLIC_WEIGHTS]
-    if self._source == "public":
-      assumed.append(_PUBLIC_REDISTRIBUTION)
-    return found.replace(assumptions=(*found.assumptions, *assumed))
+    if self._source != "public":
+      return found
+    assumed = (*found.assumptions, _PUBLIC_REDISTRIBUTION)
+    return found.replace(assumptions=assumed)
 
   # Robustness.
 

@@ -256,6 +256,7 @@ class TransDenoiser(denoising.DenoiserSGD):
         caveats=caveats,
       )
     found = privacy.PrivacyStatement.for_dp_sgd(
+      facts=self.run_facts,
       noise_multiplier=self._proven_multiplier(),
       sampling_prob=record["sampling_prob"],
       steps=record["steps"],

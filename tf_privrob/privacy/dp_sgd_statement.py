@@ -54,20 +54,6 @@ _PUBLIC = (
   "the declared range of the values",
   "the network's architecture",
 )
-_PREPROCESSING = (
-  "Costs nothing where each example is changed by itself and by public"
-  " constants, such as a declared value range. Not covered: means, vocabularies"
-  " or features that were fitted to the private data."
-)
-_TUNING = (
-  "Not covered: settings that were chosen by looking at the private data, or at"
-  " models trained on them."
-)
-_TRUST_MODEL = (
-  "Central: whoever trains sees the data; the weights of all steps may be"
-  " published."
-)
-
 _UNKNOWN = accounting.Figures(math.inf, math.inf, "none", "none")
 
 
@@ -180,10 +166,7 @@ def for_dp_sgd(
       *_PUBLIC,
       *unprotected,
     ),
-    preprocessing=_PREPROCESSING,
-    tuning=_TUNING,
-    trust_model=_TRUST_MODEL,
-    side_channels=facts.side_channels,
+    **facts.coverage(),
   )
 
 

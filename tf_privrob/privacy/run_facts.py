@@ -56,6 +56,19 @@ _SIDE_CHANNELS = (
   " step; floating point (proofs are over real numbers, sums and noise are"
   " rounded); whoever can read the memory of the process. Covered: {stream}."
 )
+_PREPROCESSING = (
+  "Costs nothing where each example is changed by itself and by public"
+  " constants, such as a declared value range. Not covered: means, vocabularies"
+  " or features that were fitted to the private data."
+)
+_TUNING = (
+  "Not covered: settings that were chosen by looking at the private data, or at"
+  " models trained on them."
+)
+_TRUST_MODEL = (
+  "Central: whoever trains sees the data; the weights of all steps may be"
+  " published."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +116,14 @@ class RunFacts:
     """What stands beside every proven figure."""
     return CONDITION if self.randomness == "seed" else ""
 
-  @property
-  def side_channels(self) -> str:
-    """Which of them are covered and which are not."""
-    return _SIDE_CHANNELS.format(stream=_STREAMS[self.randomness])
+  def coverage(self) -> dict[str, str]:
+    """What a statement says of matters beside the mechanism, by field."""
+    return {
+      "preprocessing": _PREPROCESSING,
+      "tuning": _TUNING,
+      "trust_model": _TRUST_MODEL,
+      "side_channels": _SIDE_CHANNELS.format(stream=_STREAMS[self.randomness]),
+    }
 
   def assumptions(self) -> tuple[statement.Assumption, ...]:
     """On counting, on randomness and on the initial weights."""
