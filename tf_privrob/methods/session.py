@@ -148,7 +148,7 @@ class Session:
   ) -> tf.keras.callbacks.History:
     """Runs the steps that are left; returns the history of this session."""
     model, plan = self._model, self._model._plan
-    models.mark_released(model.network.variables, model._run_record)
+    models.mark_released(model.network.variables, dict(model._run_record))
     self.begin_step()
     model.begin_session()
     journal = journal_lib.Journal(model, self, self._folder, verbose)
@@ -263,8 +263,9 @@ class Session:
     """Ends the session, however it went: counts, and lets the ledger go."""
     self.note()
     if self.outlet.steps and self._key is not None:
-      weights = models.fingerprint(self._model.network)
-      self._model._run_record["weights"] = weights
+      network, record = self._model.network, self._model._run_record
+      record["weights"] = models.fingerprint(network)
+      models.mark_released(network.variables, dict(record))
     self.outlet.close()
 
 

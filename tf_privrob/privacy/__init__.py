@@ -29,6 +29,7 @@ from tf_privrob.privacy.calibration import calibrate_noise_multiplier
 from tf_privrob.privacy.calibration import max_steps
 from tf_privrob.privacy.gaussian_dp import gaussian_mu
 from tf_privrob.privacy.ledger import BudgetExceeded
+from tf_privrob.privacy.ledger import diverged
 from tf_privrob.privacy.ledger import Ledger
 from tf_privrob.privacy.ledger_format import History
 from tf_privrob.privacy.ledger_format import LedgerError
@@ -68,6 +69,7 @@ __all__ = [
   "both_errors_lower_bound",
   "calibrate_noise_multiplier",
   "canaries_for",
+  "diverged",
   "dp_epsilon",
   "dp_epsilon_lower_bound",
   "figures",
