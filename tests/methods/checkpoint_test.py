@@ -191,6 +191,18 @@ def _resaved(change):
   return spoil
 
 
+def _forged(**changes):
+  """Another thing said of the weights, and a digest that fits."""
+
+  def change(arrays):
+    about = {**json.loads(str(arrays["about"])), **changes}
+    arrays["about"] = np.array(json.dumps(about))
+    del arrays["sha256"]
+    arrays["sha256"] = np.array(checkpoint._digest(arrays))
+
+  return _resaved(change)
+
+
 def _charge_less(arrays):
   about = json.loads(str(arrays["about"]))
   arrays["about"] = np.array(json.dumps({**about, "charged": 0}))
@@ -216,6 +228,8 @@ _SPOILT = {
   "no digest": _resaved(lambda a: a.pop("sha256")),
   "about": _resaved(lambda a: a.update(about=np.array("[]"))),
   "not json": _resaved(lambda a: a.update(about=np.array("{"))),
+  "charged text": _forged(charged="1"),
+  "no run": _forged(run=None),
   "numbers": _resaved(lambda a: a.update(about=np.zeros(3))),
 }
 

@@ -1,7 +1,7 @@
 """The file under a ledger: it only grows, and only one process may write it.
 
-A line is on the disk before `append` returns. Whatever interrupts it closes the
-file: what is on the disk is then the truth, and only a resume reads that.
+A line is on the disk before `append` returns. Whoever is interrupted in it must
+close the file: what is on the disk is the truth, and only a resume reads that.
 """
 
 from __future__ import annotations
@@ -129,10 +129,7 @@ class LedgerFile:
       while written < len(text):
         written += os.write(self._fd, text[written:])
       _sync(self._fd)
-    except BaseException as error:
-      self.close()
-      if not isinstance(error, OSError):
-        raise
+    except OSError as error:
       raise ledger_format.LedgerError(
         f"Cannot write ledger {self.path} ({error}): the step must not be"
         " taken. Free the disk and resume; what was half written counts."
