@@ -49,7 +49,7 @@ _DROPPED = (
   " Poisson figure is shown as claimed only."
 )
 _PUBLIC = (
-  "noise, clip norm, divisor and all other settings",
+  "the size of the noise, clip norm, divisor and all other settings",
   "the classes of the labels",
   "the declared range of the values",
   "the network's architecture",
