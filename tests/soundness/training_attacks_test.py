@@ -131,7 +131,7 @@ def _leaky():
 
 
 def test_a_network_that_was_trained_is_refused():
-  with pytest.raises(ValueError, match="signs of training.*public_weights"):
+  with pytest.raises(ValueError, match=r"signs of training.*public_weights"):
     _fit(_method(_leaky()))
 
 
@@ -175,10 +175,9 @@ def test_an_optimizer_that_remembers_is_refused():
   variable = tf.Variable([1.0])
   optimizer.apply_gradients([(tf.constant([1.0]), variable)])
   method = _method()
-  with pytest.raises((ValueError, KeyError)) as error:
-    method.compile(optimizer=optimizer)
+  method.compile(optimizer=optimizer)
+  with pytest.raises(ValueError, match="new optimizer"):
     _fit(method)
-  assert "new optimizer" in str(error.value) or "optimizer" in str(error.value)
 
 
 # Steps that the statement missed (item 9).
@@ -212,13 +211,15 @@ def test_keras_cannot_train_beside_the_outlet(how):
   x, y = _arrays(16)
   batch = (x[None], y[None], np.ones([1, 16], "float32"))
   before = _flat(method.network)
+  train = {
+    "fit": lambda: tf.keras.Model.fit(
+      method, tf.data.Dataset.from_tensors(batch), verbose=0
+    ),
+    "train_on_batch": lambda: method.train_on_batch(x, y),
+    "train_step": lambda: method.train_step(batch),
+  }[how]
   with pytest.raises(ValueError, match=r"own fit|Call fit"):
-    if how == "fit":
-      tf.keras.Model.fit(method, tf.data.Dataset.from_tensors(batch), verbose=0)
-    elif how == "train_on_batch":
-      method.train_on_batch(x, y)
-    else:
-      method.train_step(batch)
+    train()
   np.testing.assert_array_equal(before, _flat(method.network))
 
 
@@ -474,7 +475,7 @@ def test_other_data_are_refused(killed):
 
 
 def test_a_misspelt_folder_begins_no_run(tmp_path):
-  with pytest.raises(ValueError, match="found no ledger.jsonl"):
+  with pytest.raises(ValueError, match=r"found no ledger\.jsonl"):
     _fit(_method(), run_dir=tmp_path / "runz", resume=True)
   assert not (tmp_path / "runz").exists()
 

@@ -254,8 +254,6 @@ class Outlet:
     """Ends the session: nothing is released any more."""
     self._counted = self.steps
     self._key = None
-    if self._ledger:
-      self._ledger.close()
 
 
 class Simulation(Outlet):

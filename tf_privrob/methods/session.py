@@ -267,6 +267,8 @@ class Session:
       record["weights"] = models.fingerprint(network)
       models.mark_released(network.variables, dict(record))
     self.outlet.close()
+    if self._ledger is not None:
+      self._ledger.close()
 
 
 class _Training:
