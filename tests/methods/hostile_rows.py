@@ -11,6 +11,9 @@ def canaries(dimension, base):
     "zero": np.zeros(dimension),
     "constant": np.full(dimension, 0.5),
     "flushed squares": np.full(dimension, 1e-19),
+    "all squares but one flushed": np.where(  # FLT_MIN is 1.0842e-19 squared
+      np.arange(dimension), 1.0835e-19, 1.085e-19
+    ),
     "half of the squares flushed": 10.0 ** -np.linspace(18, 24, dimension),
     "one large among small": np.where(np.arange(dimension), 1e-22, 1e-19),
     "subnormal": np.full(dimension, 1e-40),

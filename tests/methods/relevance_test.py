@@ -226,6 +226,36 @@ def test_other_networks_are_refused(network, message):
     relevance.LayerwiseRelevance(network)
 
 
+def relu(x):
+  """Keras' name, but the whole batch is looked at."""
+  return tf.nn.relu(x) / (1e-6 + tf.reduce_max(x))
+
+
+@pytest.mark.parametrize("kind", ["dense", "activation"])
+def test_a_function_is_not_known_by_its_name(kind):
+  layer = _layers.Dense(3, relu)
+  if kind == "activation":
+    layer = _layers.Activation(relu)
+  with pytest.raises(ValueError, match=r"Keras' own activations.*'relu' in"):
+    relevance.LayerwiseRelevance(_chain_with(layer))
+
+
+@pytest.mark.parametrize(
+  "function", ["linear", "relu", "tanh", None, tf.nn.relu, tf.nn.tanh, tf.tanh]
+)
+def test_keras_and_tensorflows_own_functions_are_known(function):
+  network = _chain_with(_layers.Dense(3, function))
+  relevance.LayerwiseRelevance(network)
+
+
+def test_a_layer_whose_call_was_replaced_is_refused():
+  """Its type is Keras' own, and yet it mixes the examples."""
+  network = _chain_with(_layers.Flatten())
+  network.layers[0].call = lambda x: x - tf.reduce_mean(x, axis=0)
+  with pytest.raises(ValueError, match=r"example alone.*call was replaced"):
+    relevance.LayerwiseRelevance(network)
+
+
 def test_a_shared_layer_is_refused():
   inputs, shared = tf.keras.Input((3,)), _layers.Dense(3, "tanh")
   network = tf.keras.Model(inputs, shared(shared(inputs)))

@@ -133,7 +133,7 @@ def hidden_gradients(
     ]
   )
   def of_batch(images, labels):
-    if _is_row_wise(place):
+    if gradients.not_row_wise(place.network) is None:
       return _hidden_gradient(place, images, labels)
     return tf.map_fn(
       lambda row: _hidden_gradient(place, row[0][None], row[1][None])[0],
@@ -157,16 +157,6 @@ def _hidden_gradient(place, images, labels) -> tf.Tensor:
       labels, place.after(hidden)
     )
   return tape.gradient(losses, hidden)
-
-
-def _is_row_wise(place: noise_place.NoisePlace) -> bool:
-  """Whether both pieces are known to be, the cut layer's activation too."""
-  pieces = [place.rest]
-  if place.layers:
-    pieces.append(
-      tf.keras.Model(place.layers[0].input, place.layers[-1].output)
-    )
-  return all(gradients.not_row_wise(piece) is None for piece in pieces)
 
 
 def normalised(

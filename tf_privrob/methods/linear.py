@@ -4,7 +4,9 @@ Their arithmetic is exact. Features and weights are multiples of 2^-26 of norm
 at most 1, so products are multiples of 2^-52 and float64 adds them without
 rounding, in any order; so are sums of up to 2^27 features. An example's scores,
 whether it is violated, and what it adds are then functions of that example and
-the weights alone, whoever shares its batch, to the last bit.
+the weights alone, whoever shares its batch, to the last bit. (Layers before
+compute in float32, which may round an example's features differently in another
+batch; plain inputs do not pass through any.)
 """
 
 from __future__ import annotations
@@ -84,19 +86,19 @@ class LinearMethod(method.Method):
     return certify.LinearMargin(norm)
 
 
-def on_grid(values: tf.Tensor, bits: int = _GRID_BITS) -> tf.Tensor:
-  """Multiples of 2^-bits, rounded towards zero: no norm grows."""
-  whole = tf.cast(values * 2.0**bits, tf.int64)
-  return tf.cast(whole, values.dtype) * 2.0**-bits
+def on_grid(values: tf.Tensor) -> tf.Tensor:
+  """Multiples of 2^-26, rounded towards zero: no norm grows."""
+  whole = tf.cast(values * 2.0**_GRID_BITS, tf.int32)
+  return tf.cast(whole, values.dtype) * 2.0**-_GRID_BITS
 
 
 def bounded_rows(rows: tf.Tensor, normalize: bool) -> tf.Tensor:
   """Each row on its own: of norm 1 - 2e-6, or at most that; on the grid.
 
-  A row is first divided by its largest value and rounded to a grid on which
-  the sum of its squares is exact, so that nothing under- or overflows, and the
-  result is the same in every batch. A row that is zero or not finite is zero;
-  so are values below 2^-126, which the processor may or may not read as zero.
+  A row is first divided by its largest value and rounded to whole numbers of
+  which the sum of squares is exact, so that nothing under- or overflows, and
+  the result is the same in every batch. A row that is zero or not finite is
+  zero; so are values below 2^-126, which may or may not be read as zero.
 
   Args:
     rows: [rows, d]; float32 is what counts of them.
@@ -105,18 +107,18 @@ def bounded_rows(rows: tf.Tensor, normalize: bool) -> tf.Tensor:
   Returns:
     float64 [rows, d], multiples of 2^-26.
   """
-  rows = tf.cast(tf.cast(rows, tf.float32), tf.float64)
+  rows = tf.cast(rows, tf.float32)
   finite = tf.reduce_all(tf.math.is_finite(rows), axis=1, keepdims=True)
   kept = tf.logical_and(finite, tf.abs(rows) >= _TINY)
   rows = tf.where(kept, rows, tf.zeros_like(rows))
   largest = tf.reduce_max(tf.abs(rows), axis=1, keepdims=True)
-  dimension = rows.shape[1]
-  bits = (_SUM_BITS - dimension.bit_length()) // 2
-  rows = on_grid(rows / tf.maximum(largest, _TINY), bits)
+  top = 2.0 ** ((_SUM_BITS - rows.shape[1].bit_length()) // 2)
+  rows = tf.cast(top * (rows / tf.maximum(largest, _TINY)), tf.int32)
+  rows = tf.cast(rows, tf.float64)
   norms = tf.sqrt(tf.reduce_sum(rows**2, axis=1, keepdims=True))
-  scale = _LENGTH / tf.maximum(norms, 1.0)  # a row other than zero has a +-1
+  scale = _LENGTH / tf.maximum(norms, top)  # a row other than zero has a +-top
   if not normalize:
-    scale = tf.minimum(scale, largest)
+    scale = tf.minimum(scale, tf.cast(largest, tf.float64) / top)
   return on_grid(rows * scale)
 
 

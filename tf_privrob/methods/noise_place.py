@@ -26,6 +26,7 @@ class NoisePlace:
     noise_shape: of one example's noise.
     front: from the input to the last layer's input or output; None: nothing.
     rest: from the last layer's output to the logits.
+    network: the whole.
   """
 
   layers: tuple[tf.keras.layers.Layer, ...]
@@ -34,6 +35,7 @@ class NoisePlace:
   noise_shape: tuple[int, ...]
   front: tf.keras.Model | None
   rest: tf.keras.Model
+  network: tf.keras.Model
 
   def before(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
     """What the noise is added to."""
@@ -100,7 +102,8 @@ def find(
       " weights, and at least one must follow the noise."
     )
   if noise_after == 0:
-    return NoisePlace((), True, input_shape, input_shape, None, network)
+    shapes = input_shape, input_shape
+    return NoisePlace((), True, *shapes, None, network, network)
   last = weighted[noise_after - 1]
   layers = _chain_to(network, last, noise_after)
   own = getattr(last, "activation", None)
@@ -124,6 +127,7 @@ def find(
     noise_shape=tuple(last.output_shape[1:]),
     front=_front(network, end),
     rest=rest,
+    network=network,
   )
   certify.prefix_norms(layers, input_shape, not early, quick=True)  # or raises
   return place
