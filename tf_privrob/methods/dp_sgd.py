@@ -192,6 +192,7 @@ class DPSGD(method.Method):
     found = {
       "nonprivate/loss": total.loss / count,
       "nonprivate/clipped_fraction": total.clipped / count,
+      "nonprivate/dropped_fraction": total.dropped / count,
     }
     if "correct" in total.metrics:  # a denoiser's loss has no prediction
       found["nonprivate/accuracy"] = total.metrics["correct"] / count
