@@ -12,6 +12,7 @@ import sys
 
 _BENCHMARKS = (
   "gradients",
+  "noise",
   "memory",
   "attacks",
   "smoothing",
