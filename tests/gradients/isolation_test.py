@@ -362,7 +362,7 @@ def _part_of(clipped, batch, row):
 @pytest.mark.parametrize("name", _MIXING)
 @pytest.mark.parametrize("engine", [None, "vectorized", "loop"])
 def test_engines_that_isolate_whatever_the_network_does(name, engine):
-  """Before, engine=None took "ghost": one example moved the sum by 5 to 57 C."""
+  """engine=None took "ghost", and one example moved the sum by 5 to 57 C."""
   network = _mixed_network(name)
   clipped = gradients.ClippedGradients(
     _cross_entropy(network), network, 0.1, engine

@@ -17,7 +17,7 @@ from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 
 _COPIES_STREAM = 1
-_CHECKED_EXAMPLES = 3
+_CHECKED_EXAMPLES, _CHECKED_ROWS = 3, 12
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
@@ -110,7 +110,8 @@ class DPSGD(method.Method):
     images = rng.uniform(*value_range, (_CHECKED_EXAMPLES, *shape))
     labels = rng.integers(0, num_classes, _CHECKED_EXAMPLES)
     self._clipped.check(
-      (tf.constant(images, tf.float32), tf.constant(labels, tf.int64))
+      (tf.constant(images, tf.float32), tf.constant(labels, tf.int64)),
+      sizes=(_CHECKED_ROWS,),
     )
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:

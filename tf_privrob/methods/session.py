@@ -69,7 +69,7 @@ class Session:
         step = model.make_train_function()
         for _ in range(_REHEARSED_STEPS):
           step(batches)
-      overflown = _not_finite(model.network)
+      overflown = _overflown(model.network, rows)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
       raise ValueError(
         "Expected chunks that fit into memory, received physical_batch_size="
@@ -82,8 +82,9 @@ class Session:
     if overflown:
       rate = getattr(model.config, "learning_rate", None)
       raise ValueError(
-        f"Expected weights that stay finite, but two steps on synthetic data"
-        f" made {overflown!r} overflow with learning_rate={rate}. Lower it."
+        "Expected weights and logits that stay finite, but two steps on"
+        f" synthetic data made {overflown} overflow with learning_rate={rate}."
+        " Lower it."
       )
 
   def open(
@@ -298,6 +299,15 @@ def _rehearsed(sampler, x, y) -> tf.data.Dataset:
   return tf.data.Dataset.from_generator(
     lambda: [element] * _REHEARSED_STEPS, output_signature=real.element_spec
   )
+
+
+def _overflown(network: tf.keras.Model, rows: np.ndarray) -> str | None:
+  """A weight, or the logits of these rows, if they are not finite."""
+  found = _not_finite(network)
+  if found is None:
+    logits = network(tf.constant(rows, tf.float32), training=False)
+    found = None if np.isfinite(logits.numpy()).all() else "the logits"
+  return found
 
 
 def _not_finite(network: tf.keras.Model) -> str | None:
