@@ -442,6 +442,14 @@ def test_refusals_name_the_layer_and_change_nothing(build, message):
   _equal(network.get_weights(), before)
 
 
+def test_layers_before_a_refused_one_stay_as_they_are():
+  network = _sequential(_layers.Dense(6), _Late())
+  before = network.get_weights()
+  with pytest.raises(ValueError, match="_Late"):
+    models.redraw(network, _key())
+  _equal(network.get_weights(), before)
+
+
 def test_a_network_without_weights_is_refused():
   with pytest.raises(ValueError, match="not built yet"):
     models.redraw(tf.keras.Sequential([_layers.Dense(3)]), _key())
