@@ -87,6 +87,25 @@ def test_only_networks_that_are_known_are_given_whole_batches(monkeypatch):
     assert set(sizes) == {size}
 
 
+class Remembering(_layers.Layer):
+  """Adds what it saw last."""
+
+  def build(self, shape):
+    self.last = self.add_weight("last", shape[1:], trainable=False)
+
+  def call(self, inputs):
+    before = inputs + self.last
+    self.last.assign(inputs[0])
+    return before
+
+
+def test_a_network_with_a_memory_is_refused():
+  chain = [_layers.Input((6,)), _layers.Dense(5), Remembering()]
+  place = hidden_noise.find(tf.keras.Sequential([*chain, _layers.Dense(3)]))
+  with pytest.raises(ValueError, match="only reads its variables"):
+    _gradients(place, *_arrays())
+
+
 def test_no_examples_and_bad_batches():
   x, y = _arrays()
   with pytest.raises(ValueError, match="at least one example"):

@@ -157,3 +157,31 @@ def test_a_front_that_mixes_rows_is_evaluated_one_by_one(name):
   together = tf.function(found.features)(rows).numpy()
   alone = [found.features(row[None]).numpy()[0] for row in rows]
   np.testing.assert_allclose(together, alone, atol=1e-7)
+
+
+class Remembering(tf.keras.layers.Layer):
+  """Stores a row in a weight, which the model file then holds."""
+
+  def build(self, shape):
+    self.last = self.add_weight("last", shape[1:], trainable=False)
+
+  def call(self, inputs):
+    self.last.assign(inputs[0])
+    return inputs
+
+
+@pytest.mark.parametrize("kind", [methods.Halfspaces, methods.PureHalfspaces])
+def test_a_front_that_writes_is_refused_before_a_step(kind):
+  network = tf.keras.Sequential(
+    [
+      tf.keras.layers.Input((6,)),
+      Remembering(),
+      tf.keras.layers.Dense(3, use_bias=False),
+    ]
+  )
+  found = kind(network)
+  rows = _rows(600, 8, 6)
+  with pytest.raises(ValueError, match="only reads its variables"):
+    found.fit(rows, np.arange(600) % 3, verbose=0)
+  assert not found.run_record
+  assert not np.any(network.layers[0].last)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tf_privrob import certify
 from tf_privrob import gradients
 from tf_privrob import validate
+from tf_privrob.gradients import state
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import noise_place
 
@@ -120,7 +121,8 @@ def hidden_gradients(
 ) -> Iterator[np.ndarray]:
   """dL/dh of each example on its own, [B, ...] at a time, without noise.
 
-  A network that is not known to act row by row is given one example at a time.
+  A network that is not known to act row by row is given one example at a time;
+  one that writes to its variables is refused.
   """
   if len(x) == 0:
     raise ValueError("Expected at least one example for a redistribution.")
@@ -141,6 +143,7 @@ def hidden_gradients(
       fn_output_signature=tf.float32,
     )
 
+  state.refuse_writes(of_batch.get_concrete_function().graph)
   for start in range(0, len(x), batch_size):
     rows = slice(start, start + batch_size)
     yield of_batch(

@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_privrob import certify
 from tf_privrob import gradients
 from tf_privrob import privacy
+from tf_privrob.gradients import state
 from tf_privrob.methods import method
 
 _GRID_BITS = 26
@@ -76,6 +77,13 @@ class LinearMethod(method.Method):
   def features(self, images: tf.Tensor) -> tf.Tensor:
     """Z of each row, float64 [rows, d]: see `bounded_rows`."""
     return bounded_rows(self._front.features(images), self.config.normalize)
+
+  def begin(self, x, y, run_dir, resume, value_range) -> None:
+    """Refuses layers that write down what they see; looks at no data."""
+    del x, y, run_dir, resume, value_range
+    images = tf.TensorSpec([None, *method.input_shape(self.network)])
+    features = tf.function(self._front.features)
+    state.refuse_writes(features.get_concrete_function(images).graph)
 
   def assumptions(self) -> tuple[privacy.Assumption, ...]:
     """That z is public, where it is more than the input."""
