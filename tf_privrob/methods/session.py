@@ -266,6 +266,8 @@ class Session:
       weights = models.fingerprint(self._model.network)
       self._model._run_record["weights"] = weights
     self.outlet.close()
+    if self._ledger is not None:  # also where the outlet was never opened
+      self._ledger.close()
 
 
 class _Training:
