@@ -7,6 +7,9 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob import data
+from tf_privrob import randomness
+
+_KEY = randomness.Key.of(3)
 
 
 def _examples(num_examples):
@@ -69,18 +72,18 @@ _SAMPLERS = [
 
 @pytest.mark.parametrize("sampler", _SAMPLERS)
 def test_batches_deliver_the_draws(sampler):
-  batches = sampler.batches(*_examples(60), 3, 1, 5, 30)
+  batches = sampler.batches(*_examples(60), _KEY, 5, 30)
   assert batches.cardinality() == 30
   elements = list(batches.as_numpy_iterator())
   assert len(elements) == 30
   for step, element in enumerate(elements, start=5):
-    drawn = sampler.indices(3, 1, step)
+    drawn = sampler.indices(_KEY, step)
     _check_delivery(element, drawn, sampler.physical_batch_size)
 
 
 def test_empty_and_overflowing_steps_both_occur():
   sizes = [
-    {len(sampler.indices(3, 1, step)) for step in range(5, 35)}
+    {len(sampler.indices(_KEY, step)) for step in range(5, 35)}
     for sampler in _SAMPLERS[:2]
   ]
   assert max(sizes[0]) > 8  # three chunks
@@ -104,7 +107,7 @@ def test_a_pipeline_that_drops_the_overflow_is_caught(monkeypatch):
 @pytest.mark.parametrize("sampler", _SAMPLERS)
 def test_shapes_are_static_and_the_graph_is_traced_once(sampler):
   physical = sampler.physical_batch_size
-  batches = sampler.batches(*_examples(60), 3, 0, 0, 30)
+  batches = sampler.batches(*_examples(60), _KEY, 0, 30)
   assert [spec.shape.as_list() for spec in batches.element_spec] == [
     [None, physical, 2],
     [None, physical],
@@ -126,7 +129,7 @@ def test_shapes_are_static_and_the_graph_is_traced_once(sampler):
   iterator = iter(batches)
   results = [count(iterator) for _ in range(30)]
   assert len(traces) == 1
-  drawn = [len(sampler.indices(3, 0, step)) for step in range(30)]
+  drawn = [len(sampler.indices(_KEY, step)) for step in range(30)]
   assert [int(total) for total, _ in results] == drawn
   if sampler.kind == "poisson" and sampler.sampling_prob == 0.1:
     assert len({int(chunks) for _, chunks in results}) > 1
@@ -135,8 +138,8 @@ def test_shapes_are_static_and_the_graph_is_traced_once(sampler):
 @pytest.mark.parametrize("sampler", _SAMPLERS)
 def test_batches_can_begin_at_any_step(sampler):
   x, y = _examples(60)
-  whole = list(sampler.batches(x, y, 3, 0, 0, 12).as_numpy_iterator())
-  later = list(sampler.batches(x, y, 3, 0, 7, 5).as_numpy_iterator())
+  whole = list(sampler.batches(x, y, _KEY, 0, 12).as_numpy_iterator())
+  later = list(sampler.batches(x, y, _KEY, 7, 5).as_numpy_iterator())
   for expected, element in zip(whole[7:], later):
     for a, b in zip(expected, element):
       np.testing.assert_array_equal(a, b)
@@ -155,16 +158,16 @@ def test_keras_fit_reads_on_from_epoch_to_epoch():
 
   model = Count()
   model.compile()
-  batches = sampler.batches(*_examples(60), 3, 0, 0, 12)
+  batches = sampler.batches(*_examples(60), _KEY, 0, 12)
   model.fit(batches, epochs=3, steps_per_epoch=4, verbose=0)
-  assert totals == [len(sampler.indices(3, 0, step)) for step in range(12)]
+  assert totals == [len(sampler.indices(_KEY, step)) for step in range(12)]
 
 
 def test_the_data_are_not_copied_or_changed():
   x, y = _examples(60)
   x.flags.writeable = y.flags.writeable = False
   before = x.copy()
-  list(_SAMPLERS[0].batches(x, y, 3, 0, 0, 5))
+  list(_SAMPLERS[0].batches(x, y, _KEY, 0, 5))
   np.testing.assert_array_equal(x, before)
 
 
@@ -177,14 +180,13 @@ def test_the_data_are_not_copied_or_changed():
     ),
     ({"y": np.zeros(61, int)}, r"y with num_examples=60 rows.*\(61,\)"),
     ({"steps": 0}, r"steps=0 to be a whole number >= 1"),
-    ({"start_step": -1}, r"start_step=-1 to be a whole number in \[0"),
-    ({"seed": None}, r"seed=None to be a whole number in \[0"),
+    ({"start_step": -1}, r"start_step=-1 to be a whole number >= 0"),
   ],
 )
 def test_bad_arguments_are_refused_before_the_first_step(change, message):
   x, y = _examples(60)
   arguments = {
-    **{"x": x, "y": y, "seed": 0, "session": 0, "start_step": 0, "steps": 1},
+    **{"x": x, "y": y, "key": _KEY, "start_step": 0, "steps": 1},
     **change,
   }
   with pytest.raises(ValueError, match=message):
@@ -212,7 +214,7 @@ def test_default_physical_batch_size_leaves_room_for_poisson_draws(batch_size):
     (28, 28, 1), batch_size, device="CPU"
   )
   sampler = data.PoissonSampler.from_batch_size(60000, batch_size, physical)
-  sizes = np.array([len(sampler.indices(0, 0, step)) for step in range(200)])
+  sizes = np.array([len(sampler.indices(_KEY, step)) for step in range(200)])
   rows = physical * np.maximum(1, -(-sizes // physical))
   assert physical <= 1.5 * 256
   # Padding costs little: two standard deviations and rounding to eights.

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from tf_privrob import data
+from tf_privrob import randomness
 
 _N, _M = 64, 6
 _KINDS = [
@@ -15,8 +16,9 @@ def _sampler(order="random", paired=True, num_examples=_N, batch_size=_M):
   return data.FixedBatchSampler(num_examples, batch_size, order, paired)
 
 
-def _run(sampler, steps, seed=1, session=0):
-  return [sampler.indices(seed, session, step) for step in range(steps)]
+def _run(sampler, steps, seed=1):
+  key = randomness.Key.of(seed)
+  return [sampler.indices(key, step) for step in range(steps)]
 
 
 @pytest.mark.parametrize(("order", "paired"), _KINDS)
@@ -67,7 +69,7 @@ def _roles(sampler, steps):
 def test_released_mnist_code_never_changes_a_role():
   """Facts 1.8: 22 slices, so that no example is ever of both kinds."""
   sampler = _sampler("sequential", num_examples=55_000, batch_size=2499)
-  parts = [sampler.indices(0, 0, step)[[0, 2499]] for step in range(4002)]
+  parts = [rows[[0, 2499]] for rows in _run(sampler, 4002)]
   benign, sources = (set(column) for column in np.transpose(parts).tolist())
   assert len(benign) == len(sources) == 11
   assert not benign & sources
@@ -108,30 +110,29 @@ def test_partition_changes_roles_and_leaves_another_batch_out():
 
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("order", ["random", "partition"])
-def test_a_draw_depends_on_seed_session_and_step_alone(order, paired):
+def test_a_draw_depends_on_key_and_step_alone(order, paired):
   sampler = _sampler(order, paired, num_examples=600)
   whole = np.concatenate(_run(sampler, 40))
   np.testing.assert_array_equal(whole, np.concatenate(_run(sampler, 40)))
   np.testing.assert_array_equal(
-    sampler.indices(1, 0, 33), _run(sampler, 40)[33]
+    sampler.indices(randomness.Key.of(1), 33), _run(sampler, 40)[33]
   )
-  for other in ({"seed": 2}, {"session": 1}):
-    assert (whole != np.concatenate(_run(sampler, 40, **other))).any()
+  assert (whole != np.concatenate(_run(sampler, 40, seed=2))).any()
 
 
 def test_elements_are_the_rows_of_their_steps():
   rng = np.random.default_rng(0)
   x, y = rng.random((_N, 4, 3), "float32"), rng.integers(0, 9, _N)
   for paired in (True, False):
-    sampler = _sampler(paired=paired)
-    batches = sampler.batches(x, y, seed=3, session=1, start_step=5, steps=4)
+    sampler, key = _sampler(paired=paired), randomness.Key.of(3)
+    batches = sampler.batches(x, y, key, start_step=5, steps=4)
     assert len(batches) == 4
     shapes = [spec.shape.as_list() for spec in batches.element_spec]
     assert shapes == [[_M, 4, 3], [_M]] * (2 if paired else 1)
     found = list(batches.as_numpy_iterator())
     assert len(found) == 4
     for step, element in enumerate(found, start=5):
-      rows = sampler.indices(3, 1, step)
+      rows = sampler.indices(key, step)
       for part, (images, labels) in enumerate(zip(element[::2], element[1::2])):
         chosen = rows[part * _M : (part + 1) * _M]
         np.testing.assert_array_equal(images, x[chosen])
@@ -168,19 +169,15 @@ def test_bad_settings_are_refused(arguments, message):
 
 
 @pytest.mark.parametrize(
-  ("rows", "labels", "steps", "message"),
+  ("rows", "labels", "start_step", "steps", "message"),
   [
-    (63, 64, 2, "Expected x with num_examples=64 rows"),
-    (64, 65, 2, "Expected y with num_examples=64 rows"),
-    (64, 64, 0, "steps=0"),
+    (63, 64, 0, 2, "Expected x with num_examples=64 rows"),
+    (64, 65, 0, 2, "Expected y with num_examples=64 rows"),
+    (64, 64, 0, 0, "steps=0"),
+    (64, 64, -1, 2, "start_step=-1"),
   ],
 )
-def test_bad_arrays_are_refused(rows, labels, steps, message):
+def test_bad_arguments_are_refused(rows, labels, start_step, steps, message):
   x, y = np.zeros((rows, 3), "float32"), np.zeros(labels, int)
   with pytest.raises(ValueError, match=message):
-    _sampler().batches(x, y, seed=0, session=0, start_step=0, steps=steps)
-
-
-def test_bad_seed_is_refused():
-  with pytest.raises(ValueError, match=r"seed=-1 to be a whole number"):
-    _sampler().indices(-1, 0, 0)
+    _sampler().batches(x, y, randomness.Key.of(0), start_step, steps)

@@ -11,9 +11,10 @@ from tf_privrob import layers
 from tf_privrob import losses
 from tf_privrob import models
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import adlm
 from tf_privrob.methods import adlm_config
-from tf_privrob.methods import one_shot
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import relevance
 
 _layers = tf.keras.layers
@@ -27,6 +28,7 @@ _BASE = adlm_config.AdLMConfig(
   steps=6,
   eval_every=3,
   checkpoint_every=1,
+  seed=0,
 )
 
 
@@ -62,6 +64,26 @@ def _fit(method, **kwargs):
 def _distance(a, b):
   pairs = zip(a.get_weights(), b.get_weights())
   return float(np.sqrt(sum(((u - v) ** 2).sum() for u, v in pairs)))
+
+
+def _begun(method, x, key=None):
+  """What fit does before the first step, without paying for it."""
+  key = key or randomness.Key.of(3)
+  method.simulate(len(x), (-1, 1), outlet_lib.Simulation(key))
+  method.begin(x, None, (-1, 1))
+  method.set_step(np.array([3, 4]), 0)
+  method.begin_session()
+  return method
+
+
+def _steps(method, steps=6):
+  """Takes steps on the data; returns the rows of each."""
+  x, y = _arrays()
+  key, sampler = randomness.Key.of(0), _begun(method, x).sampler
+  for step, batch in enumerate(sampler.batches(x, y, key, 0, steps)):
+    method.set_step(key.child(step).stateless_seed(), step)
+    method.train_step(batch)
+  return [sampler.indices(key, step) for step in range(steps)]
 
 
 # Constants.
@@ -127,12 +149,7 @@ def _prepared(relevances, kernel_noise=False, **changes):
     ]
   )
   method = _method(network, {"relevance_map": relevances}, **changes)
-  method.compile()
-  x = np.zeros((64, features), "float32")
-  method.begin(x, None, None, False, (-1, 1))
-  method.prepare(method.plan(64), (features,), (-1, 1), 10)
-  method.set_session(np.array([3, 4]), 0)
-  return method
+  return _begun(method, np.zeros((64, features), "float32"))
 
 
 @pytest.mark.parametrize(
@@ -167,36 +184,27 @@ def test_label_noise_has_the_papers_law(factor, accepted):
 
 
 def _inputs_seen(**changes):
-  """The perturbed batches that reach the network in training."""
+  """The perturbed batches that reach the network, and the batches drawn."""
   seen = []
 
-  @tf.keras.saving.register_keras_serializable("adlm_test")
   class Spy(_layers.Dense):
     def call(self, inputs):
       if inputs.shape[0] == 32:
-        tf.py_function(lambda v: seen.append(v.numpy()), [inputs], [])
+        seen.append(inputs.numpy())
       return super().call(inputs)
 
   network = tf.keras.Sequential(
     [_layers.Input(_SHAPE), Spy(8), _layers.Dense(5, "tanh"), _layers.Dense(3)]
   )
-  method = _fit(_method(network, **changes))
-  return method, seen
-
-
-def _noise_of(seen, method):
-  """Per step, the difference between the batch seen and the batch drawn."""
   x, _ = _arrays()
-  sampler = method.plan(64).sampler
-  return [
-    batch - x[sampler.indices(0, 0, step)] for step, batch in enumerate(seen)
-  ]
+  rows = _steps(_method(network, **changes))
+  return np.array(seen), x[np.array(rows)]
 
 
 @pytest.mark.parametrize("noise", ["per_step", "once"])
 def test_one_draw_is_shared_by_the_batch(noise):
-  method, seen = _inputs_seen(noise=noise)
-  added = _noise_of(seen, method)
+  seen, drawn = _inputs_seen(noise=noise)
+  added = seen - drawn
   assert len(added) == 6
   for step in added:
     np.testing.assert_allclose(step, np.tile(step[:1], (32, 1)), atol=1e-5)
@@ -207,17 +215,15 @@ def test_one_draw_is_shared_by_the_batch(noise):
 
 def test_differences_of_examples_are_exact():
   """Why sharing a draw hides nothing: x_bar_i - x_bar_j = x_i - x_j."""
-  method, seen = _inputs_seen(dp_epsilon_features=0.5, input_clip=1e4)
-  x, _ = _arrays()
-  rows = method.plan(64).sampler.indices(0, 0, 0)
-  assert np.abs(seen[0] - x[rows]).max() > 1
+  seen, drawn = _inputs_seen(dp_epsilon_features=0.5, input_clip=1e4)
+  assert np.abs(seen[0] - drawn[0]).max() > 1
   np.testing.assert_allclose(
-    seen[0] - seen[0][:1], x[rows] - x[rows[:1]], atol=1e-4
+    seen[0] - seen[0][:1], drawn[0] - drawn[0][:1], atol=1e-4
   )
 
 
 def test_perturbed_inputs_are_clipped():
-  _, seen = _inputs_seen(dp_epsilon_features=1e-3, input_clip=2.0)
+  seen, _ = _inputs_seen(dp_epsilon_features=1e-3, input_clip=2.0)
   assert np.abs(seen).max() == 2
 
 
@@ -240,9 +246,8 @@ def test_a_step_is_the_gradient_of_the_perturbed_objective(variant):
   )
   method.compile(tf.keras.optimizers.SGD(0.1))
   twin = _network()
-  _fit(method)
+  (rows,) = _steps(method, 1)
   x, y = _arrays()
-  rows = method.plan(64).sampler.indices(0, 0, 0)
   state = method._state
   with tf.GradientTape() as tape:
     logits = twin(x[rows] + state.input_noise)
@@ -325,27 +330,25 @@ def test_resumed_with_the_same_map_and_draws(tmp_path):
 def test_resume_with_another_noise_is_refused(tmp_path):
   with pytest.raises(KeyboardInterrupt):
     _fit(_method(), run_dir=tmp_path, callbacks=[interrupt.StopAfter(2)])
-  with pytest.raises(privacy.LedgerError, match="input_scale"):
+  with pytest.raises(privacy.LedgerError, match=r"_features: 50\.0 -> 9\.0"):
     _fit(_method(dp_epsilon_features=9.0), run_dir=tmp_path, resume=True)
 
 
 # The relevance map.
 
 
-def test_the_map_is_adlms_and_decides_the_factors(tmp_path):
-  network = _network(seed=7)
-  method = _fit(
-    _method(given={"relevance_network": network}, relevance_examples=40),
-    run_dir=tmp_path,
-  )
-  found, seed = np.load(tmp_path / "relevance.npy"), one_shot.seed_of(0, 0)
-  rows = np.random.default_rng(seed).permutation(64)[:40]
+def test_the_map_is_adlms_and_decides_the_factors():
+  network, (x, _) = _network(seed=7), _arrays()
+  key = randomness.Key.of(5)
+  method = _method(given={"relevance_network": network}, relevance_examples=40)
+  _begun(method, x, key)
+  key = key.child("once", "relevance")
+  rows = np.random.default_rng(key.integer()).permutation(64)[:40]
   expected = relevance.paper_relevance(
-    network, _arrays()[0][rows], None, 64, 1.0, seed
+    network, x[rows], None, 64, 1.0, key.child("noise")
   )
-  np.testing.assert_array_equal(found, expected)
   np.testing.assert_allclose(
-    method._state.factors, relevance.budget_factors(found), rtol=1e-6
+    method._state.factors, relevance.budget_factors(expected), rtol=1e-6
   )
 
 
@@ -459,9 +462,10 @@ def test_an_unbounded_last_hidden_layer_is_refused():
 @pytest.mark.parametrize(
   "bad", [np.ones(5), np.ones((6, 1)), np.r_[np.ones(5), np.nan]]
 )
-def test_a_map_that_does_not_fit_is_refused(bad):
+def test_a_map_that_does_not_fit_is_refused(bad, tmp_path):
   with pytest.raises(ValueError, match=r"finite relevance map of shape \(6,\)"):
-    _fit(_method(given={"relevance_map": bad}))
+    _fit(_method(given={"relevance_map": bad}), run_dir=tmp_path)
+  assert not list(tmp_path.iterdir())
 
 
 def test_network_and_map_together_are_refused():
@@ -470,12 +474,13 @@ def test_network_and_map_together_are_refused():
     _method(given=both)
 
 
-def test_a_network_without_relevance_needs_another():
+def test_a_network_without_relevance_needs_another(tmp_path):
   def network():
     return tf.keras.Sequential(
       [_layers.Input((6,)), _layers.Dense(4, "sigmoid"), _layers.Dense(3)]
     )
 
   with pytest.raises(ValueError, match="activations linear, relu, tanh"):
-    _fit(_method(network(), {}))
+    _fit(_method(network(), {}), run_dir=tmp_path)
+  assert not list(tmp_path.iterdir())
   _fit(_method(network(), {"relevance_network": _network()}))

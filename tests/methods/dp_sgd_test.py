@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import randomness
 
 _BASE = methods.DPSGDConfig(
   noise_multiplier=1.0, batch_size=16, epochs=2, dp_epsilon=50.0, dp_delta=1e-3
@@ -21,10 +22,15 @@ def _arrays(count=64, seed=0, features=6, classes=3):
   return x, (x[:, 0] * classes).astype("int64").clip(0, classes - 1)
 
 
-def _method(seed=0, network=None, **changes):
-  network = network or models.mlp((6,), 3, hidden=(5,), activation="tanh")
+def _network(seed=None):
+  return models.mlp((6,), 3, hidden=(5,), activation="tanh", seed=seed)
+
+
+def _method(seed=0, network=None, public_weights=None, **changes):
   config = dataclasses.replace(_BASE, seed=seed, **changes)
-  return methods.DPSGD(network, config)
+  return methods.DPSGD(
+    network or _network(), config, public_weights=public_weights
+  )
 
 
 def _trained(**changes):
@@ -40,6 +46,7 @@ def _distance(a, b):
 
 def test_without_noise_and_clipping_it_is_gradient_descent_by_hand():
   method = _method(
+    public_weights="of a test",
     noise_multiplier=0.0,
     l2_clip_norm=1e6,
     sampler="full_batch",
@@ -78,6 +85,7 @@ def test_noise_has_the_scale_that_is_accounted(factor, accepted):
   start = network.layers[0].get_weights()
   method = _method(
     network=network,
+    public_weights="of a test",
     noise_multiplier=1.7,
     l2_clip_norm=0.3,
     sampler="full_batch",
@@ -95,12 +103,15 @@ def test_noise_has_the_scale_that_is_accounted(factor, accepted):
 
 def test_the_divisor_is_the_expected_batch_size():
   """Dividing by the drawn size would leak it."""
-  method = _method(noise_multiplier=0.0, l2_clip_norm=0.1, epochs=0.25, seed=3)
-  method.fit(*_arrays(), verbose=0)  # one step, every gradient has norm C
-  start = models.mlp((6,), 3, hidden=(5,), activation="tanh")
-  rows = method.plan(64).sampler.indices(3, 0, 0)
-  assert len(rows) != 16
+  method = _method(noise_multiplier=0.0, l2_clip_norm=0.1)
+  start = tf.keras.models.clone_model(method.network)
+  start.set_weights(method.network.get_weights())
+  method.simulate(64)
   x, y = _arrays()
+  key = randomness.Key.of(3)
+  rows = method.sampler.indices(key, 0)
+  assert len(rows) != 16
+  method.train_step(next(iter(method.sampler.batches(x, y, key, 0, 1))))
   total = 0.0
   for row in rows:
     with tf.GradientTape() as tape:
@@ -121,9 +132,17 @@ def test_same_seed_same_run_and_other_seed_other_run():
   assert _distance(first, other) > 0
 
 
-def test_without_a_seed_no_two_runs_are_alike():
-  first, second = (_trained(seed=None).network for _ in range(2))
-  assert _distance(first, second) > 0
+def test_by_default_no_two_runs_are_alike():
+  """Not by their initial weights: noise that anyone can subtract is none."""
+  first, second = (
+    methods.DPSGD(_network(seed=1), dataclasses.replace(_BASE, epochs=0.25))
+    for _ in range(2)
+  )
+  for method in (first, second):
+    method.fit(*_arrays(), verbose=0)
+    assert method.privacy_statement().condition == ""
+  for a, b in zip(first.get_weights(), second.get_weights()):
+    assert (a != b).all()
 
 
 def test_physical_batch_size_never_changes_the_result():
@@ -149,10 +168,10 @@ def test_copies_are_averaged_into_one_gradient(kind):
 
 
 def test_average_of_the_weights_comes_out():
-  last = _trained().network
-  averaged = _trained(ema_decay=0.9).network
+  last = _trained(network=_network(1)).network
+  averaged = _trained(network=_network(1), ema_decay=0.9).network
   assert _distance(last, averaged) > 0
-  start = models.mlp((6,), 3, hidden=(5,), activation="tanh")
+  start = _network(1)
   assert _distance(start, averaged) < _distance(start, last)
 
 
@@ -176,7 +195,9 @@ def test_user_network_of_any_kind():
   joined = tf.keras.layers.Concatenate()([hidden, inputs])
   network = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(joined))
   before = [w.copy() for w in network.get_weights()]
-  _method(network=network).fit(*_arrays(), verbose=0)
+  _method(network=network, public_weights="of a test").fit(
+    *_arrays(), verbose=0
+  )
   assert any((a != b).any() for a, b in zip(before, network.get_weights()))
 
 
@@ -236,7 +257,7 @@ def test_statement_is_within_the_budget_and_counts_all_steps():
   assert 1.9 < statement.proven.dp_epsilon <= 2.0
   assert statement.releases[0]["count"] == method.run_record["steps"] == 8
   assert statement.audited is None
-  assert "seed" in " ".join(statement.caveats)
+  assert "nor guess the seed" in statement.caveats[0]
 
 
 def test_training_stops_before_the_step_that_exceeds_the_budget():
@@ -275,20 +296,53 @@ def test_second_fit_is_refused_also_after_loading(tmp_path):
     loaded.fit(*_arrays(), verbose=0)
 
 
-def test_keras_callbacks_and_metrics():
+_NONPRIVATE = {
+  "nonprivate/accuracy",
+  "nonprivate/clipped_fraction",
+  "nonprivate/loss",
+}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_callbacks_see_public_logs_unless_they_ask(asked):
   seen = []
   callback = tf.keras.callbacks.LambdaCallback(
-    on_epoch_end=lambda epoch, logs: seen.append((epoch, sorted(logs)))
+    on_epoch_end=lambda epoch, logs: seen.append((epoch, set(logs))),
+    on_batch_end=lambda batch, logs: seen.append((None, set(logs))),
   )
   x, y = _arrays()
-  _method().fit(x, y, validation_data=(x, y), callbacks=[callback], verbose=0)
-  assert [epoch for epoch, _ in seen] == [0, 1]
-  touching = {
-    "nonprivate/accuracy",
-    "nonprivate/clipped_fraction",
-    "nonprivate/loss",
-  }
-  assert set(seen[0][1]) == touching | {"val_accuracy", "val_loss"}
+  method = _method()
+  history = method.fit(
+    x,
+    y,
+    validation_data=(x, y),
+    callbacks=[callback],
+    nonprivate_logs=asked,
+    verbose=0,
+  )
+  shown = _NONPRIVATE if asked else set()
+  public = {"val_accuracy", "val_loss"}
+  steps = [names for epoch, names in seen if epoch is None]
+  epochs = [(e, names) for e, names in seen if e is not None]
+  assert steps == [shown] * 8
+  assert epochs == [(0, shown | public), (1, shown | public)]
+  assert set(history.history) == _NONPRIVATE | public
+  caveats = " ".join(method.privacy_statement().caveats)
+  assert ("Callbacks saw training metrics" in caveats) == asked
+
+
+@pytest.mark.parametrize(
+  "decides",
+  [tf.keras.callbacks.EarlyStopping, tf.keras.callbacks.ReduceLROnPlateau],
+)
+def test_no_callback_decides_by_what_has_no_noise(decides, caplog):
+  """One that would stop after the first epoch, or divide the rate by 10."""
+  callback = decides("nonprivate/loss", min_delta=1e6, patience=1, mode="min")
+  method = _method(epochs=4)
+  method.fit(*_arrays(), callbacks=[callback], verbose=0)
+  assert method.run_record["steps"] == 16
+  assert float(method.optimizer.learning_rate) == 0.25
+  assert "nonprivate/loss` which is not available" in caplog.text
 
 
 def test_dataset_can_be_passed_whole():

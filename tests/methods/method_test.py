@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.methods import interrupt
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import method as method_lib
 from tf_privrob.methods import plan as training_plan
 
@@ -20,7 +22,7 @@ class _Config:
   learning_rate: float = 0.1
   steps: int = 5
   checkpoint_every: int = 1
-  seed: Optional[int] = 0
+  seed: Optional[int] = None
 
 
 @tf.keras.saving.register_keras_serializable("method_test")
@@ -42,8 +44,11 @@ class _Counting(method_lib.Method):
     self.calls.append("range")
     method_lib.require_unit_range(value_range, "Counting")
 
-  def begin(self, x, y, run_dir, resume, value_range):
-    self.calls.append(("begin", len(x), len(y), resume, value_range))
+  def check_data(self, x, y, value_range):
+    self.calls.append(("check", len(x), len(y), value_range))
+
+  def begin(self, x, y, value_range):
+    self.calls.append(("begin", len(x), len(y), value_range))
 
   def plan(self, num_examples, input_shape=None):
     self.calls.append("plan")
@@ -59,8 +64,8 @@ class _Counting(method_lib.Method):
     x, _ = batch
     method_lib.require_batch_size(x, 3)
     bias = self.network.layers[-1].bias
-    bias.assign_add(tf.ones_like(bias))
-    self._state.step.assign_add(1)
+    update = -tf.ones_like(bias) / self.config.learning_rate
+    self.apply(self.outlet.without_noise([update]), [bias])
     return {"nonprivate/size": tf.cast(tf.shape(x)[0], tf.float32)}
 
   def ledger_parameters(self, plan):
@@ -72,7 +77,7 @@ class _Counting(method_lib.Method):
   def count_steps(self, steps, sessions):
     self._run_record.update(steps=steps, sessions=sessions)
 
-  def privacy_statement(self):
+  def statement(self):
     return privacy.PrivacyStatement(claimed=None, proven=None)
 
 
@@ -89,18 +94,24 @@ def _bias(method):
   return method.network.layers[-1].bias.numpy()
 
 
-def test_fit_checks_then_begins_then_plans_then_prepares(tmp_path):
+def _begun(method):
+  return any(call[0] == "begin" for call in method.calls)
+
+
+def test_fit_checks_then_plans_then_prepares_then_begins(tmp_path):
   method = _method()
   history = method.fit(*_arrays(), run_dir=tmp_path, verbose=0)
   assert method.calls == [
     "range",
-    ("begin", 12, 12, False, (0.0, 1.0)),
+    ("check", 12, 12, (0.0, 1.0)),
     "plan",
     ("optimizer", 5),
     ("prepare", (4,), 3),
+    ("begin", 12, 12, (0.0, 1.0)),
+    "plan",  # again: what began may have changed it
   ]
   np.testing.assert_array_equal(_bias(method), [5, 5, 5])
-  assert method.run_record == {"steps": 5, "sessions": 1}
+  assert (method.run_record["steps"], method.run_record["sessions"]) == (5, 1)
   assert history.history["nonprivate/size"] == [3.0, 3.0, 3.0]  # 2 + 2 + 1
   assert privacy.read_ledger(tmp_path / "ledger.jsonl").steps == 5
 
@@ -135,7 +146,7 @@ def test_nothing_begins_before_everything_was_checked(arguments, message):
   method = _method()
   with pytest.raises(ValueError, match=message):
     method.fit(**arguments, verbose=0)
-  assert not [call for call in method.calls if call[0] == "begin"]
+  assert not _begun(method)
 
 
 def test_a_step_with_another_batch_size_is_refused():
@@ -179,7 +190,7 @@ def test_several_replicas_are_refused():
     patch.setattr(tf.distribute, "get_strategy", Two)
     with pytest.raises(ValueError, match="one replica"):
       method.fit(*_arrays(), verbose=0)
-  assert not [call for call in method.calls if call[0] == "begin"]
+  assert not _begun(method)
 
 
 def test_dataset_brings_range_and_validation_data():
@@ -213,24 +224,27 @@ def test_record_cannot_be_changed_from_outside():
 
 
 def test_resumed_run_counts_on(tmp_path):
-  _method().fit(*_arrays(), run_dir=tmp_path, verbose=0)
-  longer = _method(steps=7)
-  longer.fit(*_arrays(), run_dir=tmp_path, resume=True, verbose=0)
-  np.testing.assert_array_equal(_bias(longer), [7, 7, 7])
-  assert longer.run_record == {"steps": 7, "sessions": 2}
-  assert longer.calls[1] == ("begin", 12, 12, True, (0.0, 1.0))
+  with pytest.raises(KeyboardInterrupt):
+    _method().fit(
+      *_arrays(),
+      run_dir=tmp_path,
+      callbacks=[interrupt.StopAfter(3)],
+      verbose=0,
+    )
+  method = _method()
+  method.fit(*_arrays(), run_dir=tmp_path, resume=True, verbose=0)
+  np.testing.assert_array_equal(_bias(method), [5, 5, 5])
+  assert (method.run_record["steps"], method.run_record["sessions"]) == (5, 2)
 
 
 def test_seeds_of_steps_and_streams_never_meet():
   state, found = method_lib.RunState(), []
-  for key in ([0, 0], [0, 1], [1, 0]):
-    state.key.assign(key)
-    for step in range(5):
-      state.step.assign(step)
-      found += [
-        tuple(state.seed(*numbers).numpy())
-        for numbers in ((), (0,), (1,), (0, 0), (0, 1), (1, 0))
-      ]
+  for step in range(15):
+    state.key.assign(randomness.Key.of(step).stateless_seed())
+    found += [
+      tuple(state.seed(*numbers).numpy())
+      for numbers in ((), (0,), (1,), (0, 0), (0, 1), (1, 0))
+    ]
   assert len(set(found)) == len(found) == 90
 
 
@@ -271,6 +285,7 @@ def test_every_preset_builds_its_method(name):
     network = models.mlp((8, 8, 1), 3, hidden=(4,))
   kinds = set()
   default = methods.preset(name, None)
+  assert default.seed is None  # noise that nobody can subtract
   for settings in (default, *type(default).presets().values()):
     if getattr(settings, "copied_channels", False):
       continue  # needs images with channels

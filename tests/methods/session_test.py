@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from tests.methods import interrupt
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
-from tf_privrob.methods import checkpoint
 
 _CONFIG = methods.DPSGDConfig(
   noise_multiplier=1.0,
@@ -38,15 +38,17 @@ def _arrays():
   return x, (x[:, 0] * 3).astype("int64")
 
 
-def _fit(run_dir, resume=False, stop_after=None, **changes):
+def _fit(
+  run_dir, resume=False, stop_after=None, arrays=None, callbacks=(), **changes
+):
   network = models.mlp((6,), 3, hidden=(5,))
   method = methods.DPSGD(network, dataclasses.replace(_CONFIG, **changes))
-  callbacks = [interrupt.StopAfter(stop_after)] if stop_after else []
-  x, y = _arrays()
+  callbacks = [*callbacks]
+  if stop_after:
+    callbacks.append(interrupt.StopAfter(stop_after))
   method.fit(
-    x,
-    y,
-    validation_data=(x, y),
+    *(arrays or _arrays()),
+    validation_data=_arrays(),
     run_dir=run_dir,
     resume=resume,
     callbacks=callbacks,
@@ -63,7 +65,7 @@ def test_interrupted_run_goes_on_where_it_was(tmp_path):
   with pytest.raises(KeyboardInterrupt):
     _fit(tmp_path, stop_after=5)
   assert _ledger(tmp_path).steps == 5
-  method = _fit(tmp_path, resume=True)
+  method = _fit(tmp_path, resume=True, physical_batch_size=8)
   assert _ledger(tmp_path).steps == method.run_record["steps"] == 12
   assert method.run_record["sessions"] == 2
   assert int(method.optimizer.iterations) in (11, 12)
@@ -78,46 +80,43 @@ def test_resuming_a_complete_run_gives_its_model_and_costs_nothing(tmp_path):
     np.testing.assert_array_equal(a, b)
 
 
-def test_resumed_session_draws_other_noise(tmp_path):
-  """Same seed, same step, another session: never the same draw."""
-  whole = _fit(tmp_path / "a")
-  with pytest.raises(KeyboardInterrupt):
-    _fit(tmp_path / "b", stop_after=5)
-  resumed = _fit(tmp_path / "b", resume=True)
-  pairs = zip(whole.network.get_weights(), resumed.network.get_weights())
-  assert any(not np.array_equal(a, b) for a, b in pairs)
-  again = _fit(tmp_path / "c")
-  for a, b in zip(whole.network.get_weights(), again.network.get_weights()):
-    np.testing.assert_array_equal(a, b)
+class _Draws(tf.keras.callbacks.Callback):
+  """Collects who takes part in a step, and its public seed."""
 
-
-class _Keys(tf.keras.callbacks.Callback):
-  """Collects the base of a session's noise seeds."""
-
-  def __init__(self, found):
+  def __init__(self):
     super().__init__()
-    self._found = found
+    self.found = []
 
-  def on_train_begin(self, logs=None):
-    self._found.append(tuple(self.model._state.key.numpy()))
+  def on_train_batch_begin(self, batch, logs=None):
+    rows = self.model.session.nonprivate_rows()
+    self.found.append((rows.tolist(), self.model._state.key.numpy().tolist()))
 
 
-def test_noise_seeds_of_sessions_never_meet(tmp_path):
-  found = []
-  x, y = _arrays()
-  for resume in (False, True, True):
-    network = models.mlp((6,), 3, hidden=(5,))
-    method = methods.DPSGD(network, _CONFIG)
-    with pytest.raises(KeyboardInterrupt):
-      method.fit(
-        x,
-        y,
-        run_dir=tmp_path,
-        resume=resume,
-        callbacks=[_Keys(found), interrupt.StopAfter(2)],
-        verbose=0,
-      )
-  assert len(set(found)) == len(found) == 3
+def test_another_session_draws_other_rows_and_seeds(tmp_path):
+  """Same seed, same step, another session: never the same draw."""
+  whole, first, second = _Draws(), _Draws(), _Draws()
+  _fit(tmp_path / "a", seed=0, callbacks=[whole])
+  with pytest.raises(KeyboardInterrupt):
+    _fit(tmp_path / "b", seed=0, callbacks=[first], stop_after=5)
+  _fit(tmp_path / "b", seed=0, callbacks=[second], resume=True)
+  assert first.found == whole.found[:5]
+  assert len(second.found) == 7
+  for a, b in zip(second.found, whole.found[5:]):
+    assert a[0] != b[0]
+    assert a[1] != b[1]
+
+
+def test_another_session_draws_other_noise(tmp_path):
+  """Everybody takes part in every step, so that the noise alone differs."""
+  settings = {"seed": 0, "sampler": "full_batch", "epochs": 2}
+  whole = _fit(tmp_path / "a", **settings).network.get_weights()
+  with pytest.raises(KeyboardInterrupt):
+    _fit(tmp_path / "b", stop_after=1, **settings)
+  resumed = _fit(tmp_path / "b", resume=True, **settings).network.get_weights()
+  again = _fit(tmp_path / "c", **settings).network.get_weights()
+  for a, b, c in zip(whole, resumed, again):
+    assert (a != b).all()
+    np.testing.assert_array_equal(a, c)
 
 
 def test_history_and_tensorboard_hide_nothing_private(tmp_path):
@@ -142,26 +141,53 @@ def test_history_and_tensorboard_hide_nothing_private(tmp_path):
   }
 
 
-def test_existing_run_is_not_overwritten(tmp_path):
-  _fit(tmp_path)
-  with pytest.raises(ValueError, match="resume=True"):
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+  """A run with a seed that was stopped after two steps."""
+  folder = tmp_path_factory.mktemp("stopped")
+  with pytest.raises(KeyboardInterrupt):
+    _fit(folder, stop_after=2, seed=0)
+  return folder
+
+
+@pytest.mark.parametrize(
+  "left", ["ledger.jsonl", "checkpoints", "nonprivate/resume.json"]
+)
+def test_an_existing_run_is_not_overwritten(stopped, tmp_path, left):
+  (tmp_path / "nonprivate").mkdir()
+  source = stopped / left
+  (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / left)
+  with pytest.raises(ValueError, match=rf"found {left}.*resume=True"):
     _fit(tmp_path)
+
+
+def test_a_misspelt_folder_is_not_resumed(tmp_path):
+  with pytest.raises(ValueError, match=r"found no ledger\.jsonl"):
+    _fit(tmp_path / "mispelt", resume=True)
+  assert not (tmp_path / "mispelt").exists()
 
 
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"noise_multiplier": 0.9}, "noise_multiplier: 1.0 -> 0.9"),
-    ({"l2_clip_norm": 2.0}, "l2_clip_norm: 1.0 -> 2.0"),
-    ({"batch_size": 32}, r"sampling_prob: 0\.25 -> 0\.5"),
-    ({"dp_delta": 1e-4}, "dp_delta: 0.001 -> 0.0001"),
+    ({"noise_multiplier": 0.9}, r"noise_multiplier: 1\.0 -> 0\.9"),
+    ({"l2_clip_norm": 2.0}, r"l2_clip_norm: 1\.0 -> 2\.0"),
+    ({"batch_size": 32}, "batch_size: 16 -> 32"),
+    ({"dp_delta": 1e-4}, r"dp_delta: 0\.001 -> 0\.0001"),
+    ({"momentum": 0.5}, r"momentum: 0\.9 -> 0\.5"),
+    ({"ema_decay": 0.1}, r"ema_decay: 0\.5 -> 0\.1"),
+    ({"learning_rate": 0.1}, r"learning_rate: 0\.25 -> 0\.1"),
+    ({"seed": 1}, "the seed that the run began with"),
+    ({"seed": None}, "seeded: [Tt]rue -> [Ff]alse"),
+    ({"arrays": (_arrays()[0] / 2, _arrays()[1])}, "the training data that"),
+    ({"arrays": (_arrays()[0], 2 - _arrays()[1])}, "the training data that"),
   ],
 )
-def test_resume_with_other_parameters_is_refused(tmp_path, changes, message):
-  with pytest.raises(KeyboardInterrupt):
-    _fit(tmp_path, stop_after=2)
+def test_resume_with_anything_else_is_refused(stopped, changes, message):
+  before = _ledger(stopped).steps
   with pytest.raises(ValueError, match=message):
-    _fit(tmp_path, resume=True, **changes)
+    _fit(stopped, resume=True, **{"seed": 0, **changes})
+  assert _ledger(stopped).steps == before == 2
 
 
 def test_private_shuffle_cannot_be_resumed(tmp_path):
@@ -176,19 +202,8 @@ def test_resume_needs_a_folder():
     _fit(None, resume=True)
 
 
-def test_checkpoint_round_trip_and_spoilt_file(tmp_path):
-  variables = [tf.Variable([1.0, 2.0]), tf.Variable(3, dtype=tf.int64)]
-  checkpoint.save(tmp_path, 1, variables)
-  variables[0].assign([5.0, 6.0])
-  newest = checkpoint.save(tmp_path, 2, variables)
-  newest.write_bytes(newest.read_bytes()[:50])  # a power cut
-  assert checkpoint.restore(tmp_path, variables) == 1
-  np.testing.assert_array_equal(variables[0], [1.0, 2.0])
-  with pytest.raises(ValueError, match="not the one that the run was started"):
-    checkpoint.restore(tmp_path, [tf.Variable([1.0]), variables[1]])
-
-
 _CHILD = """
+import os
 import numpy as np
 from tf_privrob import methods, models
 rng = np.random.default_rng(0)
@@ -199,30 +214,32 @@ config = methods.DPSGDConfig(
   dp_delta=1e-3, accountant="rdp")
 print("ready", flush=True)
 methods.DPSGD(models.mlp((6,), 3, hidden=(5,)), config).fit(
-  x, y, run_dir={folder!r}, resume=True, verbose=0)
+  x, y, run_dir={folder!r}, resume=os.path.exists({ledger!r}), verbose=0)
 """
+
+
+def _charges(ledger):
+  return ledger.read_text().count('"charge"') if ledger.exists() else 0
 
 
 def test_sigkill_never_undercounts(tmp_path):
   """Kills training at random moments; the ledger covers the weights."""
   chance = random.Random(0)
   root = pathlib.Path(__file__).parents[2]
+  ledger = tmp_path / "ledger.jsonl"
+  code = textwrap.dedent(
+    _CHILD.format(folder=str(tmp_path), ledger=str(ledger))
+  )
   counted = 0
   for _ in range(3):
     child = subprocess.Popen(
-      [
-        sys.executable,
-        "-c",
-        textwrap.dedent(_CHILD.format(folder=str(tmp_path))),
-      ],
+      [sys.executable, "-c", code],
       cwd=root,
       stdout=subprocess.PIPE,
       stderr=subprocess.DEVNULL,
     )
-    ledger = tmp_path / "ledger.jsonl"
-    before = ledger.stat().st_size if ledger.exists() else 0
     deadline = time.monotonic() + 120
-    while not ledger.exists() or ledger.stat().st_size < before + 2000:
+    while _charges(ledger) < counted + 10:
       assert child.poll() is None, "training ended by itself"
       assert time.monotonic() < deadline
       time.sleep(0.02)

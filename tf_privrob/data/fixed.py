@@ -104,6 +104,7 @@ class FixedBatchSampler(sampling.Sampler):
     """Elements `(x [m, ...], y [m])`, twice that in a pair; see `Sampler`."""
     x, y = self.check_arrays(x, y)
     validate.positive_int(steps=steps)
+    validate.non_negative_int(start_step=start_step)
     draw = functools.partial(self.indices, key)
 
     def generate():

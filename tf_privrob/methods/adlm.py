@@ -172,6 +172,13 @@ class AdLM(method.Method):
 
   # The relevance map.
 
+  def check_data(self, x, y, value_range) -> None:
+    """Refuses a map or a relevance network that does not fit."""
+    if self._source.map is not None:
+      require_map(np.asarray(self._source.map, np.float64), x.shape[1:])
+    else:
+      relevance.LayerwiseRelevance(self._source.network or self.network)
+
   def begin(self, x, y, value_range) -> None:
     """Computes the relevance map, or reads that of a resumed run."""
     found, _ = self.outlet.once(
@@ -179,7 +186,6 @@ class AdLM(method.Method):
       lambda key: self._relevance_map(x, y, key),
       {"dp_epsilon_relevance": self.config.dp_epsilon_relevance},
     )
-    require_map(found, x.shape[1:])
     self._state.factors.assign(relevance.budget_factors(found))
 
   def _relevance_map(self, x, y, key: randomness.Key) -> np.ndarray:
@@ -333,7 +339,6 @@ def _trained_copy(network, x, y, steps, rng) -> tf.keras.Model:
   """A copy of the network, trained by Adam on the data as they are."""
   copy = tf.keras.models.clone_model(network)
   copy.set_weights(network.get_weights())
-  relevance.LayerwiseRelevance(copy)  # refuse before the work
   optimizer = tf.keras.optimizers.Adam(1e-3)
 
   @tf.function
