@@ -261,11 +261,13 @@ class Session:
 
   def close(self) -> None:
     """Ends the session, however it went: counts, and lets the ledger go."""
-    self.note()
-    if self.outlet.steps and self._key is not None:
-      weights = models.fingerprint(self._model.network)
-      self._model._run_record["weights"] = weights
-    self.outlet.close()
+    try:
+      self.note()
+      if self.outlet.steps and self._key is not None:
+        weights = models.fingerprint(self._model.network)
+        self._model._run_record["weights"] = weights
+    finally:
+      self.outlet.close()
 
 
 class _Training:
