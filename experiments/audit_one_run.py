@@ -152,11 +152,13 @@ class LossScore:
     self._network, self._folder = method.network, folder
     self._x, self._y = canaries
     before = folder.read_json("scores.json")
-    self._total = np.array(before["scores"]) if before else self._losses()
-    self.write()
+    self._total = np.array(before["scores"]) if before else None
 
   def before_step(self) -> None:
-    """Nothing."""
+    """The losses under the first weights, which `fit` has drawn by now."""
+    if self._total is None:
+      self._total = self._losses()
+      self.write()
 
   def after_step(self) -> None:
     """Nothing."""

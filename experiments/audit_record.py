@@ -14,6 +14,10 @@ import numpy as np
 
 OWN_SETTINGS = "this run's settings"
 _FOLDER = "audit"
+_BEGUN = (
+  "An audit that is not done yet trains a second model on the private records,"
+  " below nonprivate/: no figure counts it."
+)
 _FIRST, _SECONDS = 16, 5.0  # runs of a first block, seconds of the others
 
 
@@ -61,16 +65,15 @@ def append(folder, audit: Mapping[str, Any]) -> None:
   """Adds an audit to audit.json; privacy.json takes it if it is of the run.
 
   Only an audit of the run's own settings, at the statement's dp_delta, is set
-  beside the statement's figures.
+  beside the statement's figures. A second training stands among the caveats
+  whatever it was.
   """
-  from tf_privrob import privacy
-
   before = folder.read_json("audit.json") or {"audits": []}
   audits = [*before["audits"], dict(audit)]
   folder.write_json("audit.json", {"audits": audits})
-  if folder.privacy is None:
+  statement = _statement(folder)
+  if statement is None:
     return
-  statement = privacy.PrivacyStatement.from_dict(folder.privacy)
   stated = statement.proven or statement.claimed
   own = [
     found
@@ -85,14 +88,27 @@ def append(folder, audit: Mapping[str, Any]) -> None:
       f"{best['label']}, {best['runs']} canaries, confidence"
       f" {best['confidence']:g}, best of {len(own)}"
     )
-    seconds = {f["second_training"] for f in own if "second_training" in f}
-    caveats = [c for c in statement.caveats if c not in seconds]
-    statement = statement.replace(
-      audited=best["audited"],
-      audit_note=note,
-      caveats=(*caveats, *sorted(seconds)),
-    )
+    statement = statement.replace(audited=best["audited"], audit_note=note)
+  seconds = [f["second_training"] for f in audits if "second_training" in f]
+  caveats = [c for c in statement.caveats if c not in (*seconds, _BEGUN)]
+  statement = statement.replace(caveats=(*caveats, *seconds))
+  folder.write_text("privacy.json", statement.to_json())
+
+
+def begin_second_training(folder) -> None:
+  """Says in privacy.json that the private records are trained on once more."""
+  statement = _statement(folder)
+  if statement is not None and _BEGUN not in statement.caveats:
+    statement = statement.replace(caveats=(*statement.caveats, _BEGUN))
     folder.write_text("privacy.json", statement.to_json())
+
+
+def _statement(folder):
+  from tf_privrob import privacy
+
+  if folder.privacy is None:
+    return None
+  return privacy.PrivacyStatement.from_dict(folder.privacy)
 
 
 class Store:

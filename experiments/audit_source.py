@@ -30,6 +30,7 @@ class Source:
     network: name or file.
     classifier: file of a classifier behind a denoiser, or None.
     public: what that was trained on, or None.
+    public_weights: why the network began with the weights of its file, or None.
   """
 
   method: str
@@ -40,6 +41,7 @@ class Source:
   network: str
   classifier: str | None
   public: Any
+  public_weights: str | None = None
 
   def build(self, network_seed: int | None = None, **changes):
     """A method that is not trained, with some settings changed.
@@ -56,6 +58,7 @@ class Source:
       self.classifier,
       self.public,
       network_seed,
+      self.public_weights,
     )
 
   @property
@@ -104,6 +107,7 @@ def load(folder, data_dir: str | None = None) -> Source:
     network=described["network"],
     classifier=flags.get("classifier"),
     public=public,
+    public_weights=flags.get("public_weights"),
   )
 
 

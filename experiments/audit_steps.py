@@ -146,8 +146,6 @@ class Runs:
   def _call(self, what: str, present: bool, seeds) -> np.ndarray:
     tf = self._tf
     keys = np.stack([_key(int(s)).stateless_seed() for s in seeds])
-    # The same runs in both worlds share their noise, draw by draw.
-    self._outlet.restart(_key(*map(int, seeds)))
     batches = self._batches.of_runs(present, seeds)
     if what not in self._compiled:
       self._compiled[what] = tf.function(
@@ -181,18 +179,23 @@ class Runs:
       known = self._known(batch) if self._residual else ()
       return (*known, self._applied(batch))
 
-    found = tf.map_fn(
-      step,
-      rows,
-      fn_output_signature=(tf.float32,) * (3 if self._residual else 1),
-      parallel_iterations=1,
-    )
+    with tf.control_dependencies([tf.numpy_function(self._restart, [key], [])]):
+      found = tf.map_fn(
+        step,
+        tf.identity(rows),
+        fn_output_signature=(tf.float32,) * (3 if self._residual else 1),
+        parallel_iterations=1,
+      )
     if what == "updates":
       return found[-1]
     if not self._residual:
       found = (*map(tf.constant, self._reference), found[-1])
     directions, known, updates = found
     return self._statistics(updates - known, directions)
+
+  def _restart(self, key) -> None:
+    """Noise of the run's own, draw by draw: both worlds share it."""
+    self._outlet.restart(_key(*map(int, key)).child("noise"))
 
   def _applied(self, batch):
     """One step; what it handed to its optimizers, times the batch size."""

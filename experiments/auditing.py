@@ -10,9 +10,9 @@ from experiments import audit_record
 
 KINDS = ("step", "two_world", "one_run")
 _SECOND = (
-  "The audit trained a second model on the private records (proven {budget});"
-  " it was deleted. The statement is about the run's own model: whatever was"
-  " copied of the second one costs as much again."
+  "The audit of {created} trained a second model on the private records (proven"
+  " {budget}); it was deleted. The statement is about the run's own model:"
+  " whatever was copied of the second one costs as much again."
 )
 
 
@@ -184,6 +184,7 @@ def one_run_audit(
       f"={num_canaries}, which can show {most:.4g} at most. Set num_canaries="
       f"{needed} or more."
     )
+  audit_record.begin_second_training(folder)
   scores, coins, statement = audit_one_run.train(
     folder, source, canary, num_canaries, score, seed
   )
@@ -191,6 +192,7 @@ def one_run_audit(
   claimed = statement.claimed and dataclasses.asdict(statement.claimed)
   proven = statement.proven and dataclasses.asdict(statement.proven)
   same = _same_release(source.statement, statement)
+  created = audit_record.now()
   audit = {
     "name": "one_run",
     "label": f"one run, {score} score, {canary} canaries",
@@ -209,8 +211,10 @@ def one_run_audit(
     "verdict": audit_record.verdict(found.audited, claimed, proven),
     "reachable": found.reachable,
     "scope": audit_record.OWN_SETTINGS if same else "a training like this run",
-    "second_training": _SECOND.format(budget=statement.proven or "none known"),
-    "created": audit_record.now(),
+    "second_training": _SECOND.format(
+      created=created, budget=statement.proven or "none known"
+    ),
+    "created": created,
     "seconds": round(time.monotonic() - started, 2),
     "command": command_line,
   }

@@ -14,6 +14,7 @@ from experiments import training
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob import run_folder
 
 
@@ -126,10 +127,11 @@ def test_only_an_audit_of_the_run_goes_beside_its_budget(
 def test_absent_canaries_are_never_drawn_and_others_as_ever():
   plain = data.PoissonSampler(50, 0.5, 10)
   sampler = audit_one_run.PresentSampler(50, 0.5, 10, absent=(40, 49))
+  key = randomness.Key.of(1)
   assert sampler.expected_batch_size == plain.expected_batch_size
   for step in range(20):
-    expected = [r for r in plain.indices(1, 0, step) if r not in (40, 49)]
-    assert sampler.indices(1, 0, step).tolist() == expected
+    expected = [r for r in plain.indices(key, step) if r not in (40, 49)]
+    assert sampler.indices(key, step).tolist() == expected
 
 
 def test_took_part_by_hand():
@@ -215,7 +217,7 @@ def test_too_few_runs_are_refused_before_any_work(run):
   with pytest.raises(ValueError, match=r"num_canaries=5, .* Set num_canaries="):
     auditing.one_run_audit(run, source, 5)
   assert sorted(run.path.rglob("*.jsonl")) == before
-  assert not run.has("audit/one_run")
+  assert not run.has(audit_one_run.TRAINING)
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -224,8 +226,13 @@ def test_one_run_is_set_beside_the_budget(tmp_path, monkeypatch, broken):
   folder = make_run(tmp_path / "run", sampler="full_batch", epochs=3)
   source = audit_source.load(folder)
   if broken:
+    noisy_sum = methods.DPSGD._noisy_sum
     monkeypatch.setattr(
-      methods.DPSGD, "_add_noise", lambda self, sums, seed: sums
+      methods.DPSGD,
+      "_noisy_sum",
+      lambda self, total: noisy_sum(self, total).map(
+        lambda noisy: total.gradients
+      ),
     )
   found = auditing.one_run_audit(
     folder, source, 120, canary="out_of_distribution", seed=2

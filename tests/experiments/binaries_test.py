@@ -69,7 +69,8 @@ def test_train_evaluate_report(tmp_path):
 
   again = _run(*_TRAIN, run)
   assert again.returncode == 2
-  assert "choose another run_dir" in again.stderr
+  assert "Expected a fresh run_dir" in again.stderr
+  assert "choose another folder" in again.stderr
 
 
 @pytest.mark.parametrize(

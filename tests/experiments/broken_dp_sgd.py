@@ -10,9 +10,10 @@ from tf_privrob import methods
 class HalfNoise(methods.DPSGD):
   """The noise has half the standard deviation that was accounted for."""
 
-  def _add_noise(self, sums, seed):
-    noisy = super()._add_noise(sums, seed)
-    return [(s + n) / 2 for s, n in zip(sums, noisy)]
+  def _noisy_sum(self, total):
+    sensitivity = self._clipped.sensitivity("add_or_remove_one")
+    stddev = self._plan.noise_multiplier * sensitivity / 2
+    return self.outlet.gaussian(total.gradients, stddev, sensitivity)
 
 
 class NoClipping(methods.DPSGD):
@@ -29,18 +30,34 @@ class NoClipping(methods.DPSGD):
 class OneDraw(methods.DPSGD):
   """The noise of the first step is used in every step."""
 
+  def prepare(self, plan, shape, value_range, num_classes):
+    super().prepare(plan, shape, value_range, num_classes)
+    self._drawn = [
+      tf.Variable(tf.zeros_like(variable), trainable=False)
+      for variable in self.network.trainable_variables
+    ]
+
   def _noisy_sum(self, total):
-    fold_in = tf.random.experimental.stateless_fold_in
-    return self._add_noise(total.gradients, fold_in(self._state.key, 0))
+    sums, first = total.gradients, self._state.step == 0
+
+    def again(noisy):
+      for drawn, n, s in zip(self._drawn, noisy, sums):
+        drawn.assign(tf.where(first, n - s, drawn))
+      return [s + drawn for s, drawn in zip(sums, self._drawn)]
+
+    return super()._noisy_sum(total).map(again)
 
 
 class WrongDivisor(methods.DPSGD):
   """Noise for the mean is added to it, and divided by the batch size again."""
 
-  def _add_noise(self, sums, seed):
+  def _noisy_sum(self, total):
     size = self._plan.sampler.expected_batch_size
-    noisy = super()._add_noise(sums, seed)
-    return [s + (n - s) / size for s, n in zip(sums, noisy)]
+    return (
+      super()
+      ._noisy_sum(total)
+      .map(lambda noisy: _shrunk(noisy, total.gradients, size))
+    )
 
 
 class NoisePerExample(methods.DPSGD):
@@ -48,12 +65,17 @@ class NoisePerExample(methods.DPSGD):
 
   def _noisy_sum(self, total):
     size = int(self._plan.sampler.expected_batch_size)
-    fold_in = tf.random.experimental.stateless_fold_in
-    sums = total.gradients
-    for example in range(size):
-      noisy = self._add_noise(sums, fold_in(self._state.seed(0), example))
-      sums = [s + (n - s) / size for s, n in zip(sums, noisy)]
-    return sums
+    sensitivity = self._clipped.sensitivity("add_or_remove_one")
+    share = self._plan.noise_multiplier * sensitivity / size
+    released = self.outlet.gaussian(total.gradients, share, sensitivity)
+    for _ in range(size - 1):
+      released = self.outlet.gaussian(released.tensors, share, sensitivity)
+    return released
+
+
+def _shrunk(noisy, sums, size):
+  """The sums with a share of 1 / size of the noise."""
+  return [s + (n - s) / size for s, n in zip(sums, noisy)]
 
 
 CAUGHT_AT_ONCE = (NoClipping, WrongDivisor, NoisePerExample)

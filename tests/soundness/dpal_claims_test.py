@@ -19,6 +19,7 @@ from tf_privrob import layers
 from tf_privrob import losses
 from tf_privrob import mechanisms
 from tf_privrob import models
+from tf_privrob import randomness
 
 _layers = tf.keras.layers
 
@@ -414,7 +415,7 @@ def roles(order, num_examples, batch_size, steps):
   sampler = data.FixedBatchSampler(num_examples, batch_size, order)
   benign, sources = set(), set()
   for step in range(steps):
-    rows = sampler.indices(0, 0, step)
+    rows = sampler.indices(randomness.Key.of(0), step)
     assert len(set(rows.tolist())) == 2 * batch_size  # disjoint in one step
     benign.update(rows[:batch_size].tolist())
     sources.update(rows[batch_size:].tolist())
@@ -422,7 +423,7 @@ def roles(order, num_examples, batch_size, steps):
 
 
 def test_parallel_composition_an_example_plays_both_roles():
-  benign, sources = roles("random", 60, 15, steps=20)
+  benign, sources = roles("random", 60, 15, steps=60)
   assert benign == sources == set(range(60))
 
 

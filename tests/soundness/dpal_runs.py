@@ -8,6 +8,7 @@ import tensorflow as tf
 from tf_privrob import layers
 from tf_privrob import mechanisms
 from tf_privrob import methods
+from tf_privrob import randomness
 
 _layers = tf.keras.layers
 
@@ -35,14 +36,12 @@ def method(net, **changes):
     "attack_steps": 1,
     "optimizer": "sgd",
     "learning_rate": 1.0,
+    "seed": 0,
     **changes,
   }
   found = methods.DPAL(net, methods.DPALConfig(**settings))
-  found.compile()
-  classes = net.output_shape[-1]
-  plan = found.plan(2 * found.config.batch_size)
-  found.prepare(plan, net.input_shape[1:], (-1.0, 1.0), classes)
-  found.set_session(np.array([1, 2]), 0)
+  found.simulate(2 * found.config.batch_size, (-1.0, 1.0))
+  found.set_step(np.array([1, 2]), 0)
   return found
 
 
@@ -65,8 +64,8 @@ class Training:
 
   def __init__(self, dpal, steps):
     self.method = dpal
-    sampler = dpal.plan(2 * dpal.config.batch_size).sampler
-    self.rows = [sampler.indices(0, 0, step) for step in range(steps)]
+    key = randomness.Key.of(0)
+    self.rows = [dpal.sampler.indices(key, step) for step in range(steps)]
     state = dpal.state_variables()
     start = [variable.numpy() for variable in state]
 
@@ -75,7 +74,7 @@ class Training:
         variable.assign(value)
       for (variable, _), value in zip(draw_variables(dpal), draws):
         variable.assign(value)
-      dpal.set_session(np.array([1, 2]), 0)
+      dpal.set_step(np.array([1, 2]), 0)
       for rows in self.rows:
         benign, sources = np.split(rows, 2)
         dpal.train_step(
