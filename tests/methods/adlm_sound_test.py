@@ -11,9 +11,10 @@ from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import adlm_config
 from tf_privrob.methods import adlm_sound
-from tf_privrob.methods import one_shot
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import relevance
 
 _BASE = adlm_config.SoundAdLMConfig(
@@ -23,6 +24,7 @@ _BASE = adlm_config.SoundAdLMConfig(
   batch_size=16,
   epochs=2,
   accountant="rdp",  # calibrates ten times faster than "pld"
+  seed=0,
 )
 
 
@@ -34,7 +36,7 @@ def _arrays(count=64, seed=0):
 
 
 def _network():
-  return models.mlp((6,), 3, hidden=(5,), activation="tanh")
+  return models.mlp((6,), 3, hidden=(5,), activation="tanh", seed=0)
 
 
 def _method(network=None, given=None, **changes):
@@ -90,8 +92,9 @@ def test_scaling_is_a_pre_conditioner():
 
 
 def test_with_all_features_alike_it_is_dp_sgd():
+  shared = ("dp_epsilon", "dp_delta", "batch_size", "epochs", "accountant")
   config = methods.DPSGDConfig(
-    dp_epsilon=4.0, dp_delta=1e-3, batch_size=16, epochs=2, accountant="rdp"
+    seed=0, **{name: getattr(_BASE, name) for name in shared}
   )
   plain = methods.DPSGD(_network(), config)
   plain.fit(*_arrays(), verbose=0)
@@ -100,26 +103,36 @@ def test_with_all_features_alike_it_is_dp_sgd():
   assert method.privacy_statement().proven == plain.privacy_statement().proven
 
 
-def test_the_map_is_the_noisy_one_that_is_paid_for(tmp_path):
-  method = _method()
-  start = _network()
-  _fit(method, run_dir=tmp_path)
+def _begun(method, x, seed=0):
+  """What fit does before the first step, without paying for it."""
+  key = randomness.Key.of(seed)
+  method.simulate(len(x), outlet=outlet_lib.Simulation(key))
+  method.begin(x, None, (0, 1))
+  return key.child("once", "relevance")
+
+
+def test_the_map_is_the_noisy_one_that_is_paid_for():
+  method, (x, _) = _method(), _arrays()
+  key = _begun(method, x)
   expected = relevance.private_relevance(
-    start,
-    _arrays()[0],
+    _network(),
+    x,
     None,
     mechanisms.GaussianMechanism.analytic(1e-4, 1.0, 1e-3),
-    one_shot.seed_of(0, 0),
+    key,
     stabiliser=0.01,
   )
-  np.testing.assert_array_equal(np.load(tmp_path / "relevance.npy"), expected)
+  expected = np.sqrt(relevance.normalise(expected, "linear"))
+  np.testing.assert_allclose(
+    method.scaling.factors, np.maximum(expected, 0.1), rtol=1e-6
+  )
   assert method.mechanism.dp_epsilon_at(1e-3) == pytest.approx(1.0)
 
 
 def test_a_clear_difference_is_found_under_noise():
   x = np.repeat(_arrays()[0], 20, axis=0)
   method = _method(relevance_dp_epsilon=2.0, dp_delta=1e-4)
-  method.begin(x, None, None, False, (0, 1))
+  _begun(method, x)
   factors = method.scaling.factors.numpy()
   assert factors.max() == 1
   assert factors[:3].min() > 1.5 * factors[3:].max()
@@ -212,7 +225,7 @@ def test_a_release_that_a_crash_lost_is_counted(tmp_path):
     with pytest.raises(KeyboardInterrupt):
       _fit(method, run_dir=tmp_path)
   cheaper = _method(relevance_dp_epsilon=0.5)
-  with pytest.raises(ValueError, match="counts releases with other settings"):
+  with pytest.raises(ValueError, match=r"dp_epsilon: 1\.0 -> 0\.5"):
     _fit(cheaper, run_dir=tmp_path, resume=True)
   method = _fit(_method(), run_dir=tmp_path, resume=True)
   statement = method.privacy_statement()
@@ -292,7 +305,7 @@ def test_resumed_with_the_same_map(tmp_path):
 def test_resume_with_another_budget_is_refused(tmp_path):
   with pytest.raises(KeyboardInterrupt):
     _fit(_method(), run_dir=tmp_path, callbacks=[interrupt.StopAfter(3)])
-  with pytest.raises(privacy.LedgerError, match="noise_multiplier"):
+  with pytest.raises(privacy.LedgerError, match=r"dp_epsilon: 4\.0 -> 6\.0"):
     _fit(_method(dp_epsilon=6.0), run_dir=tmp_path, resume=True)
   with pytest.raises(privacy.LedgerError, match="extra"):
     _fit(

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_privrob import attacks
 from tf_privrob import layers
 from tf_privrob import methods
+from tf_privrob import randomness
 
 _layers = tf.keras.layers
 SHAPE, CLASSES, BATCH_SIZE = (6, 6, 1), 3, 6
@@ -27,6 +28,7 @@ BASE = methods.DPALConfig(
   num_draws=20,
   eval_every=2,
   checkpoint_every=1,
+  seed=1,
 )
 RELEASED = {
   "variant": "released_code",
@@ -44,7 +46,11 @@ def arrays(count=24, seed=0, shape=SHAPE):
 
 def dense(units, activation=None, seed=0):
   init = tf.keras.initializers.GlorotUniform(seed)
-  return _layers.Dense(units, activation, kernel_initializer=init)
+  # Logits of dead units would be 0, where |z| has no derivative.
+  bias = tf.keras.initializers.RandomUniform(-0.2, 0.2, seed)
+  return _layers.Dense(
+    units, activation, kernel_initializer=init, bias_initializer=bias
+  )
 
 
 def conv_network(standardize=False, seed=0):
@@ -95,15 +101,24 @@ def fit(method, **kwargs):
   return method
 
 
-def ready(method, key=(3, 4), step=0):
+def ready(method):
   """A method whose steps can be taken one by one, by plain SGD."""
   method.compile(tf.keras.optimizers.SGD(method.config.learning_rate))
-  method.prepare(method.plan(24), SHAPE, VALUE_RANGE, CLASSES)
+  method.simulate(24, VALUE_RANGE)
   method.feature_optimizer = tf.keras.optimizers.SGD(
     method.config.feature_learning_rate
   )
-  method.set_session(np.array(key), step)
+  begin_step(method, 0)
   return method
+
+
+def seed_of(step):
+  """The public seed of a step."""
+  return randomness.Key.of(step).stateless_seed()
+
+
+def begin_step(method, step):
+  method.set_step(seed_of(step), step)
 
 
 def draws(method):
@@ -200,9 +215,14 @@ class Naive:
       return self.logits(x, noise=False, crafting=True)
     return self.logits(x)
 
-  def craft(self, sources, key, step):
-    fold = tf.random.experimental.stateless_fold_in
-    seed = fold(tf.constant(key), tf.constant(step, tf.int64))
+  def craft(self, sources, step):
+    seed = tf.constant(seed_of(step))
+
+    def fold(seed, number):
+      return tf.random.experimental.stateless_fold_in(
+        seed, tf.constant(number, tf.int64)
+      )
+
     uniform = tf.random.stateless_uniform([], fold(seed, 0))
     size = self.config.max_attack_eps * uniform
     kinds = (attacks.BIM, attacks.MIM, attacks.PGD)
@@ -236,9 +256,9 @@ class Naive:
         total += -tf.abs(z[k]) / 2 + z[k] ** 2 / 8
     return total / len(logits)
 
-  def step(self, batch, key, step):
+  def step(self, batch, step):
     x, y, sources, y_adv = batch
-    size, x_adv = self.craft(sources, key, step)
+    size, x_adv = self.craft(sources, step)
     noise = not self.released
     with tf.GradientTape() as tape:
       features = self.reconstruction(x, True)

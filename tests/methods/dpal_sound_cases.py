@@ -9,9 +9,12 @@ import tensorflow as tf
 
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import randomness
+from tf_privrob.methods import outlet as outlet_lib
 
 _layers = tf.keras.layers
 SHAPE, CLASSES, VALUE_RANGE = (6, 6, 1), 3, (-1.0, 1.0)
+STEP_SEED = np.array([3, 4])
 BASE = methods.SoundDPALConfig(
   noise_multiplier=1.0,
   dp_epsilon=50.0,
@@ -22,6 +25,7 @@ BASE = methods.SoundDPALConfig(
   moment_dp_epsilon=1.0,
   adversarial_weight=0.0,  # tests of the attack say so
   attack_steps=2,
+  seed=0,
 )
 
 
@@ -62,18 +66,27 @@ def fit(method, **kwargs):
   return method
 
 
-def begin(method, run_dir=None):
-  """Only what is released before the first step."""
-  method.begin(*arrays(), run_dir, False, VALUE_RANGE)
+class _Keeping(outlet_lib.Simulation):
+  """Remembers what was released before the first step."""
+
+  def once(self, name, compute, settings=None):
+    self.released, count = super().once(name, compute, settings)
+    return self.released, count
+
+
+def begin(method, seed=0):
+  """Only what is released before the first step; returns the moments."""
+  outlet = _Keeping(randomness.Key.of(seed))
+  method.simulate(64, VALUE_RANGE, outlet)
+  method.begin(*arrays(), VALUE_RANGE)
+  return outlet.released
 
 
 def ready(method, count=64):
   """Prepared for a step by hand, its first layer as it is."""
   method.compile(tf.keras.optimizers.SGD(method.config.learning_rate))
-  plan = method.plan(count)
-  method._plan = plan
-  method.prepare(plan, SHAPE, VALUE_RANGE, CLASSES)
-  method.set_session(np.array([3, 4]), 0)
+  method.simulate(count, VALUE_RANGE)
+  method.set_step(STEP_SEED, 0)
   return method
 
 

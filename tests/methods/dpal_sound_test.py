@@ -12,6 +12,7 @@ from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import mechanisms
 from tf_privrob import methods
+from tf_privrob import randomness
 
 # The first layer.
 
@@ -26,14 +27,14 @@ from tf_privrob import methods
   ],
 )
 def test_first_layer_is_made_of_the_released_moments_alone(
-  tmp_path, network, index, features, paired
+  network, index, features, paired
 ):
   network = network()
   method = cases.make(network, features=features)
-  cases.begin(method, tmp_path)
+  moments = cases.begin(method)
   first = network.layers[index]
   filters = mechanisms.filters_from_moments(
-    np.load(tmp_path / "moments.npy"),
+    moments,
     first.kernel.shape[-1],
     cases.VALUE_RANGE,
     features,
@@ -52,22 +53,23 @@ def test_steps_leave_the_first_layer_alone():
   cases.begin(method)
   released = method.network.layers[0].get_weights()
   others = cases.weights(method.network)[-18:]
-  cases.fit(method)
+  key = randomness.Key.of(0)
+  for batch in method.sampler.batches(*cases.arrays(), key, 0, 3):
+    method.train_step(batch)
   for a, b in zip(released, method.network.layers[0].get_weights()):
     np.testing.assert_array_equal(a, b)
   assert (cases.weights(method.network)[-18:] != others).all()
 
 
-def test_moments_are_those_of_the_training_images(tmp_path):
+def test_moments_are_those_of_the_training_images():
   """With hardly any noise they are what the query says of the data."""
   method = cases.make(moment_dp_epsilon=1e9, noise_multiplier=0.0)
-  cases.begin(method, tmp_path)
+  matrix = cases.begin(method)
   x, _ = cases.arrays()
   query = mechanisms.PatchMoments(
     (3, 3), (2, 2), cases.VALUE_RANGE, 3.0, "gaussian", 1e9, 1e-3
   )
   total = query.parts(x).numpy().sum(axis=0)
-  matrix = np.load(tmp_path / "moments.npy")
   rows, columns = np.triu_indices(10)
   root = np.where(rows == columns, 1.0, np.sqrt(2))
   np.testing.assert_allclose(
@@ -75,15 +77,11 @@ def test_moments_are_those_of_the_training_images(tmp_path):
   )
 
 
-def test_seed_decides_on_the_moments(tmp_path):
-  def moments(name, seed):
-    cases.begin(cases.make(seed=seed), tmp_path / name)
-    return np.load(tmp_path / name / "moments.npy")
-
-  first, other = moments("a", 1), moments("c", 2)
-  np.testing.assert_array_equal(first, moments("b", 1))
+def test_the_key_decides_on_the_moments():
+  first, again, other = (cases.begin(cases.make(), seed) for seed in (1, 1, 2))
+  np.testing.assert_array_equal(first, again)
   assert (first != other).all()
-  assert (moments("d", None) != moments("e", None)).all()
+  assert (cases.begin(cases.make(), None) != first).all()
 
 
 def test_same_seed_same_run():
@@ -107,7 +105,9 @@ def _cross_entropy(network, image, label):
 def _naive_rows(method, x, seed):
   """Each example's rows: clean copies, then adversarial copies, with noise."""
   config, fold = method.config, tf.random.experimental.stateless_fold_in
-  size = config.max_attack_eps * tf.random.stateless_uniform([], fold(seed, 0))
+  # One size a step, whatever chunk an example is in.
+  of_step = fold(cases.STEP_SEED, tf.constant(2, tf.int64))
+  size = config.max_attack_eps * tf.random.stateless_uniform([], of_step)
   attack = attacks.PGD(
     config.max_attack_eps,
     value_range=cases.VALUE_RANGE,
@@ -194,7 +194,7 @@ def test_a_step_without_noise_is_that_of_a_naive_loop():
   )
   x, y = cases.arrays(8)
   fold = tf.random.experimental.stateless_fold_in
-  seed = fold(fold(tf.constant([3, 4]), tf.constant(0, tf.int64)), 1)
+  seed = fold(cases.STEP_SEED, tf.constant(1, tf.int64))
   found = _naive_gradients(method, x, y, fold(seed, 0))
   norms = np.array([np.linalg.norm(g) for g in found])
   assert (norms > 1.15).any()
@@ -272,7 +272,7 @@ def test_without_attack_it_is_dp_sgd_above_a_fixed_layer():
   names = {f.name for f in dataclasses.fields(methods.DPSGDConfig)}
   settings = dataclasses.asdict(method.config)
   config = methods.DPSGDConfig(**{n: settings[n] for n in names})
-  cases.fit(methods.DPSGD(network, config))
+  cases.fit(methods.DPSGD(network, config, public_weights="of a test"))
   np.testing.assert_array_equal(
     cases.weights(network), cases.weights(method.network)
   )

@@ -31,8 +31,9 @@ def test_steps_are_those_of_a_naive_implementation(changes):
   start = cases.weights(method)
   for step in range(3):
     batch = cases.pair(step)
+    cases.begin_step(method, step)
     found = method.train_step(batch)
-    size, features, loss = naive.step(batch, (3, 4), step)
+    size, features, loss = naive.step(batch, step)
     assert float(found["nonprivate/attack_eps"]) == pytest.approx(size)
     assert float(found["nonprivate/reconstruction"]) == pytest.approx(
       features, rel=1e-4
@@ -49,8 +50,9 @@ def test_dense_first_layer_behind_a_flatten():
   naive = cases.Naive(method)
   cases.ready(method)
   for step in range(2):
+    cases.begin_step(method, step)
     method.train_step(cases.pair(step))
-    naive.step(cases.pair(step), (3, 4), step)
+    naive.step(cases.pair(step), step)
     np.testing.assert_allclose(
       cases.weights(method), naive.weights(), atol=2e-5
     )
@@ -69,8 +71,7 @@ def test_logits_are_those_of_a_naive_implementation(changes):
 
 def test_features_are_trained_by_adam_and_the_rest_as_asked():
   method = cases.make()
-  method.compile()
-  method.prepare(method.plan(24), cases.SHAPE, cases.VALUE_RANGE, cases.CLASSES)
+  method.simulate(24, cases.VALUE_RANGE)
   assert isinstance(method.feature_optimizer, tf.keras.optimizers.Adam)
   assert float(method.feature_optimizer.learning_rate) == pytest.approx(0.01)
   assert isinstance(method.optimizer, tf.keras.optimizers.Adam)
@@ -275,7 +276,7 @@ def test_crafted_examples_stay_in_ball_and_range():
   sources = cases.pair()[2]
   reached = []
   for step in range(12):
-    method.set_session(np.array([3, 4]), step)
+    cases.begin_step(method, step)
     size, x_adv = (t.numpy() for t in craft(sources))
     assert 0 <= size < 0.9
     assert x_adv.min() >= -1
@@ -305,7 +306,7 @@ def test_each_attack_has_its_third_and_its_seed():
   size, x_adv = method.craft(sources)
   moved = (x_adv - sources).numpy().mean(axis=(1, 2, 3))
   np.testing.assert_allclose(moved, [0, 0, 1, 1, 2, 2], atol=1e-6)
-  method.set_session(np.array([3, 4]), 1)
+  cases.begin_step(method, 1)
   method.craft(sources)
   assert len({seed for seed, _, _ in seen}) == 6
   assert {labels for _, labels, _ in seen} == {None}
@@ -317,7 +318,7 @@ def test_attack_size_is_uniform():
   craft = tf.function(lambda: method.craft(cases.pair()[2])[0])
   sizes = []
   for step in range(400):
-    method.set_session(np.array([1, 2]), step)
+    cases.begin_step(method, step)
     sizes.append(float(craft()))
   assert stats.kstest(np.array(sizes) / 0.8, "uniform").pvalue > 1e-3
   for wrong in (0.8 * 2 / 3, 0.8 * 1.5):

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.methods import dpal_cases as cases
+from tests.methods import interrupt
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import mechanisms
@@ -22,26 +23,28 @@ _layers = tf.keras.layers
 # Runs.
 
 
-class _Seen(tf.keras.callbacks.Callback):
-  """Attack sizes of all steps, and Ctrl-C after some."""
+class _Sizes(tf.keras.callbacks.Callback):
+  """Attack sizes of all steps."""
 
-  def __init__(self, stop_after=None):
+  def __init__(self):
     super().__init__()
-    self.sizes = []
-    self._stop_after = stop_after
+    self.found = []
 
   def on_train_batch_end(self, batch, logs=None):
-    self.sizes.append(logs["nonprivate/attack_eps"])
-    if len(self.sizes) == self._stop_after:
-      raise KeyboardInterrupt
+    self.found.append(logs["nonprivate/attack_eps"])
 
 
 def test_steps_are_traced_once_whatever_the_attack_size():
-  method, seen = cases.make(steps=6), _Seen()
-  cases.fit(method, callbacks=[seen], validation_data=cases.arrays(5, seed=1))
+  method, sizes = cases.make(steps=6), _Sizes()
+  cases.fit(
+    method,
+    callbacks=[sizes],
+    nonprivate_logs=True,
+    validation_data=cases.arrays(5, seed=1),
+  )
   assert method.train_function.experimental_get_tracing_count() == 1
-  assert len(set(seen.sizes)) == 6
-  assert method.run_record == {"steps": 6, "sessions": 1}
+  assert len(set(sizes.found)) == 6
+  assert (method.run_record["steps"], method.run_record["sessions"]) == (6, 1)
 
 
 def test_training_learns_and_keeps_its_draws():
@@ -114,38 +117,54 @@ def test_interrupted_run_goes_on_with_its_draws(tmp_path):
   """Without a seed: the draws can only come from the run folder."""
   stopped = cases.make(seed=None, steps=5)
   with pytest.raises(KeyboardInterrupt):
-    cases.fit(stopped, run_dir=tmp_path, callbacks=[_Seen(stop_after=3)])
+    cases.fit(stopped, run_dir=tmp_path, callbacks=[interrupt.StopAfter(3)])
   resumed = cases.make(seed=None, steps=5)
   assert (cases.draws(resumed)[0] != cases.draws(stopped)[0]).all()
-  seen = _Seen()
-  cases.fit(resumed, run_dir=tmp_path, resume=True, callbacks=[seen])
+  cases.fit(resumed, run_dir=tmp_path, resume=True)
   for a, b in zip(cases.draws(stopped), cases.draws(resumed)):
     np.testing.assert_array_equal(a, b)
-  assert len(seen.sizes) == 2
-  assert resumed.run_record == {"steps": 5, "sessions": 2}
+  assert (resumed.run_record["steps"], resumed.run_record["sessions"]) == (5, 2)
   assert privacy.read_ledger(tmp_path / "ledger.jsonl").steps == 5
   assert int(resumed.feature_optimizer.iterations) in (4, 5)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+  """A run that was stopped after one step."""
+  folder = tmp_path_factory.mktemp("stopped")
+  with pytest.raises(KeyboardInterrupt):
+    cases.fit(cases.make(), run_dir=folder, callbacks=[interrupt.StopAfter(1)])
+  return folder
 
 
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"dp_epsilon_features": 100.0}, "input_scale"),
-    ({"dp_epsilon_labels": 6.0}, "label_scale"),
+    ({"dp_epsilon_features": 100.0}, r"dp_epsilon_features: 200\.0 -> 100"),
+    ({"dp_epsilon_labels": 6.0}, r"dp_epsilon_labels: 5\.0 -> 6"),
     ({"batch_order": "partition"}, "order: 'random' -> 'partition'"),
-    ({"batch_size": 9}, "input_scale"),
+    ({"batch_size": 9}, "batch_size: 6 -> 9"),
   ],
 )
-def test_resume_with_other_settings_is_refused(tmp_path, changes, message):
-  with pytest.raises(KeyboardInterrupt):
-    cases.fit(cases.make(), run_dir=tmp_path, callbacks=[_Seen(stop_after=1)])
+def test_resume_with_other_settings_is_refused(stopped, changes, message):
   with pytest.raises(ValueError, match=message):
-    cases.fit(cases.make(**changes), run_dir=tmp_path, resume=True)
+    cases.fit(cases.make(**changes), run_dir=stopped, resume=True)
+
+
+class _Rows(tf.keras.callbacks.Callback):
+  """Who takes part in each step."""
+
+  def __init__(self):
+    super().__init__()
+    self.found = []
+
+  def on_train_batch_begin(self, batch, logs=None):
+    self.found.append(self.model.session.nonprivate_rows())
 
 
 @pytest.mark.parametrize("order", ["random", "sequential", "partition"])
 def test_batches_come_in_the_order_asked_for(order):
-  method, seen = cases.make(batch_order=order, steps=3), []
+  method, seen, rows = cases.make(batch_order=order, steps=3), [], _Rows()
   step = method.train_step
 
   def spied(batch):
@@ -153,15 +172,16 @@ def test_batches_come_in_the_order_asked_for(order):
     return step(batch)
 
   method.train_step = spied
-  cases.fit(method)
+  cases.fit(method, callbacks=[rows])
   x, _ = cases.arrays()
   sampler = data.FixedBatchSampler(24, cases.BATCH_SIZE, order)
-  assert method.plan(24).sampler == sampler
-  for number, (benign, sources) in enumerate(seen):
-    rows = sampler.indices(0, 0, number)
-    np.testing.assert_array_equal(benign, x[rows[: cases.BATCH_SIZE]])
-    np.testing.assert_array_equal(sources, x[rows[cases.BATCH_SIZE :]])
-  assert len(seen) == 3
+  assert method.sampler == sampler
+  assert len(rows.found) == 3
+  # After the two steps on synthetic data that are tried first.
+  for drawn, (benign, sources) in zip(rows.found, seen[2:]):
+    np.testing.assert_array_equal(benign, x[drawn[: cases.BATCH_SIZE]])
+    np.testing.assert_array_equal(sources, x[drawn[cases.BATCH_SIZE :]])
+  assert len(seen) == 5
 
 
 def test_moving_statistics_are_those_of_the_trained_weights():
