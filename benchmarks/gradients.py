@@ -130,12 +130,13 @@ def _our_step(network: str, x, y):
   import tensorflow as tf
 
   from tf_privrob import gradients
-  from tf_privrob import mechanisms
+  from tf_privrob import randomness
+  from tf_privrob.methods import outlet as outlet_lib
 
   model = tf.keras.Sequential(layers(network))
   optimizer = tf.keras.optimizers.SGD(0.1)
   optimizer.build(model.trainable_variables)
-  step = tf.Variable(0)
+  outlet = outlet_lib.Simulation(randomness.Key.of(None))
 
   def losses(batch, seed):
     del seed
@@ -144,20 +145,14 @@ def _our_step(network: str, x, y):
     )
 
   clipped = gradients.ClippedGradients(losses, model, l2_clip_norm=1.0)
-  noise = mechanisms.GaussianMechanism(clipped.sensitivity(), 1.1)
+  sensitivity = clipped.sensitivity()
 
   @tf.function
   def private_step():
     total = clipped((x, y))
-    sizes = [gradient.shape.num_elements() for gradient in total.gradients]
-    seed = tf.random.experimental.stateless_fold_in([1, 2], step)
-    flat = tf.split(noise.sample([sum(sizes)], seed), sizes)
-    updates = [
-      (gradient + tf.reshape(part, gradient.shape)) / x.shape[0]
-      for gradient, part in zip(total.gradients, flat)
-    ]
+    noisy = outlet.gaussian(total.gradients, 1.1 * sensitivity, sensitivity)
+    updates = [gradient / x.shape[0] for gradient in noisy.tensors]
     optimizer.apply_gradients(zip(updates, model.trainable_variables))
-    step.assign_add(1)
     return total.loss
 
   return private_step
