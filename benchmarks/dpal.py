@@ -29,14 +29,12 @@ def _candidates(network_name: str, batch_size: int) -> dict:
   from tf_privrob import methods
   from tf_privrob import models
 
-  network = models.by_name(network_name, (28, 28, 1), 10)
+  shape = (28, 28, 1)
+  network = models.by_name(network_name, shape, 10, seed=0)
   config = methods.preset("dpal", "mnist")
   config = dataclasses.replace(config, batch_size=batch_size)
   model = methods.DPAL(network, config)
-  model.compile()
-  shape = (28, 28, 1)
-  plan = model.plan(10 * batch_size, shape)
-  model.prepare(plan, shape, (-1.0, 1.0), 10)
+  model.simulate(10 * batch_size, (-1.0, 1.0))
   x = tf.random.stateless_uniform([batch_size, *shape], [0, 0], -1.0, 1.0)
   y = tf.random.stateless_uniform([batch_size], [0, 1], 0, 10, tf.int64)
 

@@ -29,6 +29,7 @@ def _measure(size: int) -> dict:
   from tf_privrob import data
   from tf_privrob import gradients
   from tf_privrob import models
+  from tf_privrob import randomness
 
   network = models.tutorial_cnn()
 
@@ -43,7 +44,8 @@ def _measure(size: int) -> dict:
   x = np.random.default_rng(0).random((size, 28, 28, 1), "float32")
   y = np.zeros(size, np.int64)
   step = tf.function(clipped.over_chunks)
-  for x_chunks, y_chunks, mask in sampler.batches(x, y, 0, 0, 0, steps=3):
+  key = randomness.Key.of(0)
+  for x_chunks, y_chunks, mask in sampler.batches(x, y, key, 0, steps=3):
     step((x_chunks, y_chunks), mask)
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
   return {"logical batch": size, "peak MiB": round(peak)}

@@ -59,13 +59,9 @@ def trainers() -> dict:
 
 def step_of(name: str, config):
   """A function that makes one training step on random images."""
-  network = models.by_name("ibp_small", _SHAPE, _CLASSES)
+  network = models.by_name("ibp_small", _SHAPE, _CLASSES, seed=0)
   method = methods.build(name, network, config)
-  plan = method.plan(10 * _BATCH.value, _SHAPE)
-  method._plan = plan
-  method.compile(optimizer=method.make_optimizer(plan.steps))
-  method.prepare(plan, _SHAPE, (0.0, 1.0), _CLASSES)
-  method.set_session(np.zeros(2, np.int32), 0)
+  method.simulate(10 * _BATCH.value)
   rng = np.random.default_rng(0)
   batch = (
     tf.constant(rng.random((1, _BATCH.value, *_SHAPE), "float32")),

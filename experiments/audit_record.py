@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 OWN_SETTINGS = "this run's settings"
-_FOLDER = "audit"
-_BEGUN = (
+BEGUN = (
   "An audit that is not done yet trains a second model on the private records,"
   " below nonprivate/: no figure counts it."
 )
+_FOLDER = "audit"
 _FIRST, _SECONDS = 16, 5.0  # runs of a first block, seconds of the others
 
 
@@ -90,16 +90,16 @@ def append(folder, audit: Mapping[str, Any]) -> None:
     )
     statement = statement.replace(audited=best["audited"], audit_note=note)
   seconds = [f["second_training"] for f in audits if "second_training" in f]
-  caveats = [c for c in statement.caveats if c not in (*seconds, _BEGUN)]
+  caveats = [c for c in statement.caveats if c not in (*seconds, BEGUN)]
   statement = statement.replace(caveats=(*caveats, *seconds))
   folder.write_text("privacy.json", statement.to_json())
 
 
-def begin_second_training(folder) -> None:
-  """Says in privacy.json that the private records are trained on once more."""
+def caution(folder, caveat: str) -> None:
+  """Adds a caveat to privacy.json, once."""
   statement = _statement(folder)
-  if statement is not None and _BEGUN not in statement.caveats:
-    statement = statement.replace(caveats=(*statement.caveats, _BEGUN))
+  if statement is not None and caveat not in statement.caveats:
+    statement = statement.replace(caveats=(*statement.caveats, caveat))
     folder.write_text("privacy.json", statement.to_json())
 
 

@@ -184,7 +184,7 @@ def one_run_audit(
       f"={num_canaries}, which can show {most:.4g} at most. Set num_canaries="
       f"{needed} or more."
     )
-  audit_record.begin_second_training(folder)
+  audit_record.caution(folder, audit_record.BEGUN)
   scores, coins, statement = audit_one_run.train(
     folder, source, canary, num_canaries, score, seed
   )

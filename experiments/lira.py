@@ -27,7 +27,9 @@ _DATA_DIR = flags.DEFINE_string(
 _REFERENCES = flags.DEFINE_integer(
   "num_references", 8, "Reference models to train; even, at least 4."
 )
-_SEED = flags.DEFINE_integer("seed", 0, "Of coins and trainings.")
+_SEED = flags.DEFINE_integer(
+  "seed", 0, "Of coins, and of trainings without privacy."
+)
 
 
 def main() -> None:

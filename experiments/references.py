@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from experiments import audit_record
 from experiments import inferring
 from tf_privrob import randomness
 
-FOLDER = "membership/references"
+FOLDER = "nonprivate/references"
 ASSUMPTION = (
   "the attacker trains models as this one was trained, and knows all training"
   " examples but those that are judged"
 )
 _SCORE = "benign_margin"
+_CAVEAT = (
+  "Reference models for LiRA were trained on the private records, below"
+  " nonprivate/: no figure counts them."
+)
 
 
 def coins(num_references: int, num_points: int, seed: int) -> np.ndarray:
@@ -50,14 +55,15 @@ def lira(
   Members and non-members are those that `experiments.infer` judged. A
   reference model is trained with the run's method, network and settings on
   half of them and on all training examples that are not among them: as many
-  examples as the run had. What is trained stays in the run folder, and a
-  killed training goes on.
+  examples as the run had. What is trained stays in the run folder, in the part
+  that is not to be published, and a killed training goes on.
 
   Args:
     folder: the run's; with membership.json.
     source: what it was made of (`audit_source.load`).
     num_references: even, at least 4.
-    seed: of coins and trainings.
+    seed: of coins, and of trainings without privacy; private ones have their
+      randomness from the operating system.
     command_line: for membership.json.
 
   Returns:
@@ -79,6 +85,7 @@ def lira(
   own = membership.score(membership.Outputs.load(path), _SCORE)
   others = inferring.not_chosen(dataset, count)
   points = [np.concatenate(pair) for pair in zip(members, nonmembers)]
+  audit_record.caution(folder, _CAVEAT)
   found = []
   for number, included in enumerate(is_in):
     place = f"{FOLDER}/{count}_points_seed_{seed}/{number}_of_{num_references}"
@@ -117,7 +124,9 @@ def _reference(path, source, rows, seed: list[int]):
   place = run_folder.RunFolder(path)
   if place.has("model.keras"):
     return models.load_model(place.file("model.keras"))
-  model = source.build(seed=randomness.Key.of(23).child(*seed).integer())
+  own = randomness.Key.of(23).child(*seed).integer()
+  private = getattr(source.config, "private", True)
+  model = source.build(seed=None if private else own)
   model.fit(
     *rows,
     value_range=source.dataset.value_range,

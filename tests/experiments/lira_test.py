@@ -1,5 +1,8 @@
 """Reference models of a run, and the binary that trains them."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
@@ -44,14 +47,17 @@ def _noisy_digits(num: int):
   )
 
 
+_NATURAL = methods.NaturalConfig(
+  batch_size=20, epochs=40, learning_rate=5e-3, optimizer="adam"
+)
+
+
 @pytest.fixture(name="run")
 def _run(tmp_path):
   """A natural training that fits its training set, and its inference."""
   dataset = _noisy_digits(100)
   folder = run_folder.RunFolder(tmp_path)
-  config = methods.NaturalConfig(
-    batch_size=20, epochs=40, learning_rate=5e-3, optimizer="adam", seed=0
-  )
+  config = dataclasses.replace(_NATURAL, seed=0)
   model = training.build("natural", config, dataset, "mlp")
   training.fit("natural", model, dataset, "mlp", folder, False, {})
   inferring.infer(folder, model, dataset, attack_eps=None, num=None)
@@ -62,13 +68,11 @@ class _Source:
   """As `audit_source.Source`, of the same run; counts trainings."""
 
   def __init__(self, dataset):
-    self.dataset, self.built = dataset, 0
+    self.dataset, self.built, self.config = dataset, 0, _NATURAL
 
   def build(self, seed):
     self.built += 1
-    config = methods.NaturalConfig(
-      batch_size=20, epochs=40, learning_rate=5e-3, optimizer="adam", seed=seed
-    )
+    config = dataclasses.replace(_NATURAL, seed=seed)
     return training.build("natural", config, self.dataset, "mlp")
 
 
@@ -96,6 +100,29 @@ def test_points_learnt_by_heart_are_found_and_written(run):
   inferring.infer(folder, model, dataset, attack_eps=None, num=60)
   references.lira(folder, source, 4, seed=1)
   assert source.built == 9
+
+
+def test_private_references_have_no_seed_and_are_named(tmp_path):
+  """They are trained on the private records, like the run itself."""
+  dataset = data.load("digits")
+  folder = run_folder.RunFolder(tmp_path)
+  config = methods.DPSGDConfig(
+    dp_epsilon=1.0, dp_delta=1e-4, batch_size=400, epochs=0.5
+  )
+  model = training.build("dp_sgd", config, dataset, "mlp")
+  training.fit("dp_sgd", model, dataset, "mlp", folder, False, {})
+  inferring.infer(folder, model, dataset, attack_eps=None, num=50)
+  before = {path for path in tmp_path.rglob("*") if path.is_file()}
+  caveats, source = folder.privacy["caveats"], audit_source.load(folder)
+  references.lira(folder, source, 4)
+  added = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+  assert added
+  assert all(tmp_path / "nonprivate" in path.parents for path in added)
+  ledgers = [path for path in added if path.name == "ledger.jsonl"]
+  first = [json.loads(path.read_text().splitlines()[0]) for path in ledgers]
+  assert [line["parameters"]["seeded"] for line in first] == [False] * 4
+  (caveat,) = set(folder.privacy["caveats"]) - set(caveats)
+  assert "Reference models for LiRA were trained on the private" in caveat
 
 
 def test_a_source_has_the_examples_that_the_run_had(run):
