@@ -289,3 +289,332 @@ def test_row_by_row_of_a_recurrent_network():
   expected = tf.concat([network(x[i : i + 1]) for i in range(3)], 0)
   found = gradients.row_by_row(network)(tf.constant(x))
   np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+# Engines: what one example is changes nobody else's part.
+
+
+def _hidden_mean(x):
+  return x + tf.stop_gradient(tf.reduce_mean(x, 0, keepdims=True))
+
+
+def _threshold(x):
+  return tf.where(tf.reduce_mean(x) > 0.5, x, -3 * x)
+
+
+def _one_hot_mean(x):
+  best = tf.one_hot(tf.argmax(x, axis=1), x.shape[1])
+  return x * (1 + tf.reduce_mean(best, 0, keepdims=True))
+
+
+_MIXING = {
+  "mean": _centred,
+  "stop_gradient": _hidden_mean,
+  "threshold": _threshold,
+  "one_hot": _one_hot_mean,
+}
+
+
+def _mixed_network(name, head="glorot_uniform"):
+  tf.keras.utils.set_random_seed(1)
+  return tf.keras.Sequential(
+    [
+      _layers.Input((6,)),
+      _layers.Dense(5, activation="relu", name="first"),
+      _layers.Lambda(_MIXING[name], name="mixing"),
+      _layers.Dense(3, kernel_initializer=head, name="head"),
+    ]
+  )
+
+
+def _plain_network(head="glorot_uniform"):
+  tf.keras.utils.set_random_seed(1)
+  return _sequential(
+    _layers.Dense(5, activation="relu"),
+    _layers.Dense(3, kernel_initializer=head),
+    shape=(6,),
+  )
+
+
+def _cross_entropy(network, mix=None):
+  def loss(batch, seed):
+    del seed
+    x, y = batch
+    x = x if mix is None else mix(x)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(
+      y, network(x, training=True)
+    )
+
+  return loss
+
+
+def _examples(count=8, seed=0):
+  rng = np.random.default_rng(seed)
+  x = rng.uniform(0, 1, (count, 6)).astype("float32")
+  return tf.constant(x), tf.constant(rng.integers(0, 3, count))
+
+
+def _part_of(clipped, batch, row):
+  mask = tf.one_hot(row, batch[0].shape[0])
+  return clipped(batch, mask).gradients
+
+
+@pytest.mark.parametrize("name", _MIXING)
+@pytest.mark.parametrize("engine", [None, "vectorized", "loop"])
+def test_engines_that_isolate_whatever_the_network_does(name, engine):
+  """Before, engine=None took "ghost": one example moved the sum by 5 to 57 C."""
+  network = _mixed_network(name)
+  clipped = gradients.ClippedGradients(
+    _cross_entropy(network), network, 0.1, engine
+  )
+  assert clipped.engine == (engine or "vectorized")
+  a, b = _examples(), _examples(seed=1)
+  others = [tf.concat([t[:3], s[3:4], t[4:]], 0) for s, t in zip(a, b)]
+  for one, other in zip(_part_of(clipped, a, 3), _part_of(clipped, others, 3)):
+    np.testing.assert_allclose(one, other, atol=1e-8)
+  clipped.check(a)
+
+
+@pytest.mark.parametrize("name", _MIXING)
+def test_ghost_is_refused_for_a_network_that_is_not_known(name):
+  """Before, all of them trained with a proven figure."""
+  network = _mixed_network(name)
+  with pytest.raises(ValueError, match=r"Lambda 'mixing'.*engine=None"):
+    gradients.ClippedGradients(_cross_entropy(network), network, 0.1, "ghost")
+
+
+@pytest.mark.parametrize("head", ["glorot_uniform", "zeros"])
+@pytest.mark.parametrize("name", _MIXING)
+def test_check_finds_networks_that_were_vouched_for(name, head):
+  """Before, accepted: derivatives, and weights as they were, show nothing."""
+  network = _mixed_network(name, head)
+  clipped = gradients.ClippedGradients(
+    _cross_entropy(network), network, 0.1, "ghost", assume_row_wise=True
+  )
+  before = [variable.numpy() for variable in network.variables]
+  with pytest.raises(ValueError, match="stands alone"):
+    clipped.check(_examples(3))
+  for variable, value in zip(network.variables, before):
+    np.testing.assert_array_equal(variable, value)
+
+
+@pytest.mark.parametrize("head", ["glorot_uniform", "zeros"])
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("name", _MIXING)
+def test_check_finds_losses_that_mix(name, jit_compile, head):
+  network = _plain_network(head)
+  clipped = gradients.ClippedGradients(
+    _cross_entropy(network, _MIXING[name]),
+    network,
+    0.1,
+    jit_compile=jit_compile,
+  )
+  assert clipped.engine == "ghost"
+  with pytest.raises(ValueError, match="stands alone"):
+    clipped.check(_examples(3))
+
+
+def _labels_mixed(network):
+  def loss(batch, seed):
+    losses = _cross_entropy(network)(batch, seed)
+    return losses * (1 + tf.cast(tf.reduce_max(batch[1]) > 1, tf.float32))
+
+  return loss
+
+
+def _next_row(network):
+  def loss(batch, seed):
+    losses = _cross_entropy(network)(batch, seed)
+    return losses + tf.stop_gradient(tf.roll(losses, 1, 0)) * losses
+
+  return loss
+
+
+def _only_large(network):
+  def loss(batch, seed):
+    losses = _cross_entropy(network)(batch, seed)
+    if batch[0].shape[0] < 16:
+      return losses
+    return losses * tf.stop_gradient(1 + tf.reduce_mean(losses))
+
+  return loss
+
+
+@pytest.mark.parametrize("mixing", [_labels_mixed, _next_row, _only_large])
+def test_check_finds_other_ways_to_mix(mixing):
+  """By labels, by one neighbour, and in large batches only."""
+  network = _plain_network()
+  clipped = gradients.ClippedGradients(mixing(network), network, 0.1)
+  with pytest.raises(ValueError, match="stands alone"):
+    clipped.check(_examples(3))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_check_accepts_dropout_and_leaves_the_weights(jit_compile):
+  """Draws differ from pass to pass; they are the same for the comparison."""
+  network = _sequential(
+    _layers.Dense(5, activation="relu"),
+    _layers.Dropout(0.5),
+    _layers.GaussianNoise(0.1),
+    _layers.Dense(3),
+    shape=(6,),
+  )
+  clipped = gradients.ClippedGradients(
+    _cross_entropy(network), network, 0.1, jit_compile=jit_compile
+  )
+  assert clipped.engine == "ghost"
+  before = [variable.numpy() for variable in network.variables]
+  clipped.check(_examples(3), sizes=(5, 16, 40))
+  for variable, value in zip(network.variables, before):
+    np.testing.assert_array_equal(variable, value)
+  first, second = (clipped(_examples()).gradients[0] for _ in range(2))
+  assert np.abs(first - second).max() > 1e-6  # it draws anew, as it should
+
+
+def test_check_refuses_randomness_that_follows_no_seed():
+  network = _plain_network()
+  clipped = gradients.ClippedGradients(
+    _cross_entropy(network, lambda x: x + tf.random.normal(x.shape)),
+    network,
+    0.1,
+  )
+  with pytest.raises(ValueError, match="do not follow the seed"):
+    clipped.check(_examples(3))
+
+
+# State.
+
+
+class _Keeper(_layers.Layer):
+  """Publishes its last input with the model."""
+
+  def build(self, shape):
+    self.kept = self.add_weight("kept", shape[1:], trainable=False)
+
+  def call(self, inputs):
+    self.kept.assign(inputs[0])
+    return inputs
+
+
+class _Hidden(_layers.Layer):
+  """Keeps it where Keras does not look, and in eager mode only."""
+
+  def build(self, shape):
+    object.__setattr__(self, "hidden", {"x": tf.Variable(tf.zeros(shape[1:]))})
+
+  def call(self, inputs):
+    if tf.executing_eagerly():
+      self.hidden["x"].assign(inputs[0])
+    return inputs
+
+
+class _Backward(_layers.Layer):
+  """Writes while gradients are computed."""
+
+  def build(self, shape):
+    self.kept = self.add_weight("kept", shape[1:], trainable=False)
+
+  def call(self, inputs):
+    @tf.custom_gradient
+    def function(x):
+      def gradient(delta):
+        self.kept.assign(delta[0])
+        return delta
+
+      return tf.identity(x), gradient
+
+    return function(inputs)
+
+
+def _printing(x):
+  tf.print(x)
+  return x
+
+
+def _python(**settings):
+  def call(x):
+    y = tf.numpy_function(lambda a: a, [x], tf.float32, **settings)
+    return tf.ensure_shape(y, x.shape)
+
+  return _layers.Lambda(call)
+
+
+_WRITING = {
+  "weight": (lambda: _Keeper(name="keeper"), "AssignVariableOp.*keeper"),
+  "hidden": (_Hidden, "changes"),
+  "backward": (_Backward, "AssignVariableOp"),
+  "python": (_python, "PyFunc"),
+  "python_stateless": (lambda: _python(stateful=False), "PyFuncStateless"),
+  "print": (lambda: _layers.Lambda(_printing), "PrintV2"),
+  "counter": (
+    lambda: layers.GaussianNoise(0.1, fixed=False),
+    "AssignAddVariableOp",
+  ),
+}
+
+
+@pytest.mark.parametrize("engine", gradients.ENGINES)
+@pytest.mark.parametrize("name", _WRITING)
+def test_state_that_is_written_is_refused(name, engine):
+  """Before, accepted by every engine; the model file held the example."""
+  build, words = _WRITING[name]
+  layer = build()
+  network = _sequential(layer, _layers.Dense(3), shape=(6,))
+  clipped = gradients.ClippedGradients(
+    _cross_entropy(network), network, 0.1, engine, assume_row_wise=True
+  )
+  with pytest.raises(ValueError, match=words):
+    clipped.check(_examples(3))
+  hidden = vars(layer).get("hidden", {})
+  held = [*network.non_trainable_variables, *hidden.values()]
+  assert not any(np.any(variable.numpy()) for variable in held)
+
+
+def test_state_written_inside_a_condition_is_refused():
+  kept = tf.Variable(tf.zeros([6]), trainable=False)
+  network = _plain_network()
+
+  def loss(batch, seed):
+    x = batch[0]
+    tf.cond(x[0, 0] > 2, lambda: kept.assign(x[0]), lambda: kept + 0)
+    return _cross_entropy(network)(batch, seed)
+
+  clipped = gradients.ClippedGradients(loss, network, 0.1)
+  with pytest.raises(ValueError, match="AssignVariableOp"):
+    clipped.check(_examples(3))
+
+
+@pytest.mark.parametrize("engine", [None, *gradients.ENGINES])
+@pytest.mark.parametrize(
+  "kind",
+  [
+    _layers.BatchNormalization,
+    _layers.experimental.SyncBatchNormalization,
+    tf.compat.v1.keras.layers.BatchNormalization,
+    type("Mine", (_layers.BatchNormalization,), {}),
+  ],
+)
+def test_every_batch_normalisation_is_refused(kind, engine):
+  """Before, SyncBatchNormalization passed "vectorized" and "loop"."""
+  network = _sequential(_layers.Dense(3), kind(name="bn"), shape=(6,))
+  with pytest.raises(ValueError, match=r"'bn'.*GroupNormalization"):
+    gradients.ClippedGradients(_cross_entropy(network), network, 1.0, engine)
+
+
+def test_a_stateful_recurrent_layer_is_refused():
+  network = tf.keras.Sequential(
+    [
+      _layers.Input((5, 4), batch_size=3),
+      _layers.GRU(3, stateful=True, name="memory"),
+    ]
+  )
+  with pytest.raises(ValueError, match=r"'memory' with stateful=True"):
+    gradients.ClippedGradients(_cross_entropy(network), network, 1.0, "loop")
+
+
+def test_refuse_state_of_any_function():
+  network = _sequential(_Keeper(), _layers.Dense(3), shape=(6,))
+  with pytest.raises(ValueError, match="AssignVariableOp"):
+    gradients.refuse_state(network, network, tf.ones([2, 6]))
+  plain = _plain_network()
+  gradients.refuse_state(plain, plain, tf.ones([2, 6]))

@@ -9,7 +9,6 @@ from tf_privrob.gradients.clipping import ClippedGradients
 from tf_privrob.gradients.clipping import ClippedSum
 from tf_privrob.gradients.clipping import ENGINES
 from tf_privrob.gradients.clipping import NEIGHBOURING
-from tf_privrob.gradients.clipping import refuse_batch_normalization
 from tf_privrob.gradients.isolation import not_row_wise
 from tf_privrob.gradients.isolation import row_by_row
 from tf_privrob.gradients.singularity import Proof
@@ -18,6 +17,8 @@ from tf_privrob.gradients.singularity import structural_proof
 from tf_privrob.gradients.slices import layer_slices
 from tf_privrob.gradients.slices import SlicedGradients
 from tf_privrob.gradients.slices import SlicedSum
+from tf_privrob.gradients.state import refuse_batch_normalization
+from tf_privrob.gradients.state import refuse_state
 from tf_privrob.gradients.transformation import PerturbationTransformation
 from tf_privrob.gradients.transformation import smallest_singular_value
 from tf_privrob.gradients.transformation import taylor_remainder
@@ -37,6 +38,7 @@ __all__ = [
   "not_row_wise",
   "rank_bound",
   "refuse_batch_normalization",
+  "refuse_state",
   "row_by_row",
   "smallest_singular_value",
   "structural_proof",

@@ -10,16 +10,35 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Union
 
-import numpy as np
 import tensorflow as tf
 
-# Relative rounding error of a float32 Gram product. The Gram route sums terms
-# that may cancel, so its result is raised by this much of the uncancelled sum:
-# a norm may be overestimated by a hair, never underestimated.
-_GRAM_ROUNDING = 4 * float(np.finfo(np.float32).eps)
+# Norms are upper bounds for each row, whatever float32 does to it: u is the
+# rounding of one operation, and a product below the smallest normal number may
+# be taken for zero.
+_UNIT = 2.0**-24
+_TINY = 2.0**-126
+
+
+def _rounding(operations: int) -> float:
+  """Relative error of a float32 result after so many roundings in a row."""
+  return (operations + 8) * _UNIT / (1 - (operations + 8) * _UNIT)
+
+
+def _sum_of_squares(tensor: tf.Tensor) -> tf.Tensor:
+  """An upper bound of sum_j t_ij^2 for each i: [batch, ...] to [batch].
+
+  The last axis is summed first: roundings grow with the sum of both lengths,
+  not with their product.
+  """
+  rows, columns = math.prod(tensor.shape[1:-1]), tensor.shape[-1]
+  flat = tf.reshape(tensor, [-1, rows, columns])
+  squares = tf.reduce_sum(tf.reduce_sum(flat**2, axis=2), axis=1)
+  raised = 1 + _rounding(rows + columns)
+  return raised * (squares + rows * columns * _TINY)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,10 +47,11 @@ class Materialised:
 
   gradients: tf.Tensor
 
-  def squared_norms(self, dtype: tf.DType) -> tf.Tensor:
-    """|g_i|^2, shape [batch]."""
-    gradients = tf.cast(self.gradients, dtype)
-    return tf.reduce_sum(gradients**2, axis=range(1, gradients.shape.rank))
+  def squared_norms(self) -> tf.Tensor:
+    """Upper bounds of |g_i|^2, shape [batch]."""
+    if self.gradients.shape.rank == 1:
+      return _sum_of_squares(self.gradients[:, tf.newaxis])
+    return _sum_of_squares(self.gradients)
 
   def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
     """sum_i w_i g_i, in the shape of the variable."""
@@ -40,6 +60,19 @@ class Materialised:
   def materialise(self) -> Materialised:
     """Itself."""
     return self
+
+  def summable(self) -> Materialised:
+    """Itself."""
+    return self
+
+  @property
+  def tensors(self) -> tuple[tf.Tensor, ...]:
+    """What it is made of, [batch, ...] each."""
+    return (self.gradients,)
+
+  def made_of(self, gradients: tf.Tensor) -> Materialised:
+    """The same of other tensors."""
+    return Materialised(gradients)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,20 +103,34 @@ class OuterProduct:
   def _gradients(self) -> tf.Tensor:
     return tf.linalg.matmul(self.inputs, self.deltas, transpose_a=True)
 
-  def squared_norms(self, dtype: tf.DType) -> tf.Tensor:
-    """|g_i|^2 = sum_tu <a_t, a_u> <d_t, d_u>, shape [batch]."""
+  def squared_norms(self) -> tf.Tensor:
+    """Upper bounds of |g_i|^2 = sum_tu <a_t, a_u> <d_t, d_u>, shape [batch].
+
+    With s_t >= |a_t|, r_t >= |d_t| and n = p + q + 2 T roundings, the float32
+    sum is off by no more than rounding(n) (sum_t s_t r_t)^2, and by tiny p
+    (sum_t r_t)^2 + tiny q (sum_t s_t)^2 for products that became zero.
+    """
     if self._forms_gradients:
-      return Materialised(self._gradients).squared_norms(dtype)
-    inputs, deltas = tf.cast(self.inputs, dtype), tf.cast(self.deltas, dtype)
-    input_squares = tf.reduce_sum(inputs**2, axis=2)
-    delta_squares = tf.reduce_sum(deltas**2, axis=2)
-    if self._sizes[0] == 1:
-      return tf.squeeze(input_squares * delta_squares, 1)
-    gram = tf.linalg.matmul(inputs, inputs, transpose_b=True)
-    gram *= tf.linalg.matmul(deltas, deltas, transpose_b=True)
-    uncancelled = tf.reduce_sum(tf.sqrt(input_squares * delta_squares), 1) ** 2
+      return Materialised(self._gradients).squared_norms()
+    positions, p, q = self._sizes
+    if positions == 1:
+      inputs, deltas = (
+        _sum_of_squares(self.inputs),
+        _sum_of_squares(self.deltas),
+      )
+      return (1 + _rounding(0)) * inputs * deltas + _TINY
+    lengths = [_lengths(self.inputs), _lengths(self.deltas)]
+    gram = tf.linalg.matmul(self.inputs, self.inputs, transpose_b=True)
+    gram *= tf.linalg.matmul(self.deltas, self.deltas, transpose_b=True)
+    gram = tf.reduce_sum(tf.reduce_sum(gram, axis=2), axis=1)
+    uncancelled = tf.reduce_sum(lengths[0] * lengths[1], axis=1) ** 2
+    flushed = p * _TINY * tf.reduce_sum(lengths[1], axis=1) ** 2
+    flushed += q * _TINY * tf.reduce_sum(lengths[0], axis=1) ** 2
+    error = _rounding(p + q + 2 * positions)
     return (
-      tf.nn.relu(tf.reduce_sum(gram, [1, 2])) + _GRAM_ROUNDING * uncancelled
+      tf.nn.relu(gram)
+      + (1 + 4 * error) * (error * uncancelled + flushed)
+      + (positions**2 + 8) * _TINY
     )
 
   def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
@@ -101,8 +148,63 @@ class OuterProduct:
     """The gradients themselves, [batch, *shape]."""
     return Materialised(tf.reshape(self._gradients, [-1, *self.shape]))
 
+  def summable(self) -> Factor:
+    """The form that `weighted_sum` starts from."""
+    return self.materialise() if self._forms_gradients else self
+
+  @property
+  def tensors(self) -> tuple[tf.Tensor, ...]:
+    """What it is made of, [batch, ...] each."""
+    return self.inputs, self.deltas
+
+  def made_of(self, inputs: tf.Tensor, deltas: tf.Tensor) -> OuterProduct:
+    """The same of other tensors."""
+    return OuterProduct(inputs, deltas, self.shape)
+
 
 Factor = Union[Materialised, OuterProduct]
+
+
+def _lengths(tensor: tf.Tensor) -> tf.Tensor:
+  """Upper bounds of the norms over the last axis."""
+  size = tensor.shape[-1]
+  squares = tf.reduce_sum(tensor**2, axis=-1) + size * _TINY
+  return (1 + _rounding(size)) * tf.sqrt(squares)
+
+
+def norms(squares: Sequence[tf.Tensor]) -> tf.Tensor:
+  """Upper bounds of |g_i| over all variables, from `squared_norms` of each.
+
+  Not finite where an entry is not, and where a square overflows: each row by
+  itself, whatever the others are.
+  """
+  return (1 + _rounding(len(squares))) * tf.sqrt(tf.add_n(squares))
+
+
+def without(bad: tf.Tensor, found: Sequence[Factor]) -> list[Factor]:
+  """The factors, ready for `weighted_sum`, with zeros in the rows of `bad`.
+
+  Zero times NaN is NaN, so a weight of 0 is not enough. Where no row is bad
+  nothing is touched.
+  """
+  found = [factor.summable() for factor in found]
+
+  def zeroed():
+    return [
+      tuple(zero_rows(bad, tensor) for tensor in factor.tensors)
+      for factor in found
+    ]
+
+  tensors = tf.cond(
+    tf.reduce_any(bad), zeroed, lambda: [factor.tensors for factor in found]
+  )
+  return [factor.made_of(*parts) for factor, parts in zip(found, tensors)]
+
+
+def zero_rows(bad: tf.Tensor, tensor: tf.Tensor) -> tf.Tensor:
+  """The tensor [batch, ...] with zeros in the rows of `bad`."""
+  rows = tf.reshape(bad, [-1] + [1] * (tensor.shape.rank - 1))
+  return tf.where(rows, tf.zeros([], tensor.dtype), tensor)
 
 
 def combine(factors: Sequence[Factor]) -> Factor:

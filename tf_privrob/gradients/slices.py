@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_privrob import validate
 from tf_privrob.gradients import clipping
+from tf_privrob.gradients import factors
 from tf_privrob.gradients import recording
 
 Statistics = Callable[..., list[tf.Tensor]]
@@ -33,6 +34,8 @@ class SlicedSum(NamedTuple):
   """How many slices of gradients were longer than C."""
   count: tf.Tensor
   """How many examples were not masked."""
+  dropped: tf.Tensor
+  """How many of them added nothing, as in `ClippedSum`."""
   members: tf.Tensor
   """[group]: how many of them are in each group."""
   statistics: list[tf.Tensor]
@@ -63,6 +66,7 @@ class SlicedGradients(clipping.ClippedGradients):
       returns tensors that are summed over the chunks of a batch.
     engine: as for `ClippedGradients`.
     jit_compile: as for `ClippedGradients`.
+    assume_row_wise: as for `ClippedGradients`.
   """
 
   def __init__(
@@ -76,8 +80,11 @@ class SlicedGradients(clipping.ClippedGradients):
     statistics: Statistics | None = None,
     engine: str | None = None,
     jit_compile: bool = False,
+    assume_row_wise: bool = False,
   ):
-    super().__init__(loss_fn, network, l2_clip_norm, engine, jit_compile)
+    super().__init__(
+      loss_fn, network, l2_clip_norm, engine, jit_compile, assume_row_wise
+    )
     self.num_slices = len(slices)
     require_partition(slices, self.variables)
     number = {v.ref(): k for k, part in enumerate(slices) for v in part}
@@ -92,45 +99,56 @@ class SlicedGradients(clipping.ClippedGradients):
     return math.sqrt(slices) * super().sensitivity(neighbouring)
 
   def _sum(self, batch, mask, seed) -> SlicedSum:
-    found, norms, losses, metrics = self._per_example(batch, seed)
-    by_slice = [norms] * self.num_slices
-    if not self._joint:
-      by_slice = [
-        clipping.norms([f for f, s in zip(found, self.slice_of) if s == k])
-        for k in range(self.num_slices)
-      ]
-    by_slice = tf.stack(by_slice, axis=1)
-    bound = self.l2_clip_norm
-    coefficients = bound / tf.maximum(by_slice, bound)  # a of Eq. 31
-    groups = self._groups(mask, metrics)
-    gradients = [
-      [
-        factor.weighted_sum(
-          members * clipping.ROUNDING_MARGIN * coefficients[:, k]
-        )
-        for factor, k in zip(found, self.slice_of)
-      ]
-      for members in groups
-    ]
-    longer = tf.cast(by_slice > bound, mask.dtype)
+    found, losses, metrics = self._per_example(batch, seed)
+    by_slice = self._norms_by_slice(found)
+    largest = tf.reduce_sum(by_slice, axis=1)  # finite if all of them are
+    bad = clipping.bad_rows(largest, losses, metrics)
+    kept = tf.where(bad, 0.0, mask)
+    coefficients = tf.where(  # a of Eq. 31
+      bad[:, tf.newaxis], 0.0, self._clip_factors(by_slice)
+    )
+    groups = self._groups(kept, metrics)
+    sums = factors.without(bad, found)
+    longer = tf.cast(by_slice > self.l2_clip_norm, mask.dtype)
     return SlicedSum(
-      gradients=gradients,
-      loss=tf.reduce_sum(mask * losses),
-      metrics=clipping.sums(metrics, mask),
-      clipped=tf.reduce_sum(mask[:, tf.newaxis] * longer),
+      gradients=[
+        [
+          factor.weighted_sum(members * coefficients[:, k])
+          for factor, k in zip(sums, self.slice_of)
+        ]
+        for members in groups
+      ],
+      loss=clipping.sum_of(losses, kept),
+      metrics={
+        name: clipping.sum_of(metric, kept) for name, metric in metrics.items()
+      },
+      clipped=tf.reduce_sum(kept[:, tf.newaxis] * longer),
       count=tf.reduce_sum(mask),
+      dropped=tf.reduce_sum(mask - kept),
       members=tf.stack([tf.reduce_sum(members) for members in groups]),
       statistics=self._statistics(
-        batch, groups[0][:, tf.newaxis] * coefficients
+        [factors.zero_rows(bad, tensor) for tensor in batch],
+        groups[0][:, tf.newaxis] * coefficients / clipping.ROUNDING_MARGIN,
       ),
     )
 
-  def _groups(self, mask, metrics) -> list[tf.Tensor]:
+  def _norms_by_slice(self, found) -> tf.Tensor:
+    """[batch, slices]; with `joint` the norm of the whole, again and again."""
+    squares = [factor.squared_norms() for factor in found]
+    if self._joint:
+      return tf.stack([factors.norms(squares)] * self.num_slices, axis=1)
+    parts = [
+      [square for square, s in zip(squares, self.slice_of) if s == k]
+      for k in range(self.num_slices)
+    ]
+    return tf.stack([factors.norms(part) for part in parts], axis=1)
+
+  def _groups(self, kept, metrics) -> list[tf.Tensor]:
     """One mask a group."""
     if self._group is None:
-      return [mask]
-    first = tf.cast(metrics[self._group], mask.dtype)
-    return [mask * first, mask * (1 - first)]
+      return [kept]
+    first = tf.cast(metrics[self._group], tf.bool)
+    return [tf.where(first, kept, 0.0), tf.where(first, 0.0, kept)]
 
 
 def require_partition(

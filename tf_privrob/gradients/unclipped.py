@@ -29,6 +29,9 @@ class UnclippedGradients(clipping.ClippedGradients):
   def _refuse(self, network) -> None:
     """Nothing: no example is clipped on its own."""
 
+  def check(self, batch, seed=None, sizes=()) -> None:
+    """Nothing: there is no example to keep apart."""
+
   def _sum(self, batch, mask, seed) -> clipping.ClippedSum:
     with tf.GradientTape() as tape:
       losses, metrics = self._losses(batch, seed)
@@ -41,7 +44,10 @@ class UnclippedGradients(clipping.ClippedGradients):
     return clipping.ClippedSum(
       gradients=[tf.convert_to_tensor(gradient) for gradient in gradients],
       loss=total,
-      metrics=clipping.sums(metrics, mask),
+      metrics={
+        name: clipping.sum_of(metric, mask) for name, metric in metrics.items()
+      },
       clipped=tf.zeros([]),
       count=tf.reduce_sum(mask),
+      dropped=tf.zeros([]),
     )

@@ -1,0 +1,128 @@
+"""Tries to make one example's gradient depend on the others, before training.
+
+`isolation` knows networks; a loss function is the caller's, and can only be
+tried. Rows of a synthetic batch are replaced by others, the ends of the range
+among them, and whatever belongs to a row that was kept must stay as it was: at
+the weights as they are and at random ones, which hide nothing behind a zero.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+_TOLERANCE = 1e-5
+_KINDS = ("random", "low", "high", "zeros")
+_LARGE = 32  # rows; few replacements, since what is compared grows with them
+
+
+@contextlib.contextmanager
+def fixed_draws(network: tf.keras.layers.Layer) -> Iterator[None]:
+  """Keras' random layers draw the same in every pass, by rows, as before.
+
+  Dropout and noise draw anew in each pass, so that two passes could not be
+  compared. Their generators are replaced by ones that follow a constant seed;
+  the layers themselves, their rates and shapes, are left as they are.
+  """
+  layers = [
+    layer
+    for layer in network.submodules
+    if hasattr(layer, "_random_generator") and "call" in dir(layer)
+  ]
+  generators = [layer._random_generator for layer in layers]
+  try:
+    for number, (layer, generator) in enumerate(zip(layers, generators)):
+      fixed = type(generator)(seed=number, rng_type="stateless")
+      object.__setattr__(layer, "_random_generator", fixed)
+    yield
+  finally:
+    for layer, generator in zip(layers, generators):
+      object.__setattr__(layer, "_random_generator", generator)
+
+
+@contextlib.contextmanager
+def random_weights(variables: Sequence[tf.Variable]) -> Iterator[None]:
+  """Weights of usual size from a fixed seed; afterwards the old ones."""
+  rng = np.random.default_rng(0)
+  before = [variable.numpy() for variable in variables]
+  try:
+    for variable in variables:
+      scale = 1 / math.sqrt(max(1, math.prod(variable.shape[:-1])))
+      variable.assign(scale * rng.normal(size=variable.shape))
+    yield
+  finally:
+    for variable, value in zip(variables, before):
+      variable.assign(value)
+
+
+def replacements(
+  batch: Sequence[tf.Tensor], size: int
+) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
+  """Batches of `size` rows, and which of them are as in the first batch.
+
+  For every two rows there is a batch that keeps the one and replaces the other,
+  except in large batches, of which only halves and single rows are kept.
+  """
+  rng = np.random.default_rng(1)
+  batch = [tensor.numpy() for tensor in batch]
+  first = [_rows(rng, tensor, size, "random") for tensor in batch]
+  rows = np.arange(size)
+  yield first, np.full(size, True)
+  large = size > _LARGE
+  for kind in _KINDS[: 2 if large else None]:
+    every_pair = kind == "random" and not large
+    bits = (size - 1).bit_length() if every_pair else 1
+    halves = [
+      (rows >> bit) & 1 == side for bit in range(bits) for side in (0, 1)
+    ]
+    for kept in [*halves, rows == 0, rows == size - 1]:
+      others = [_rows(rng, tensor, size, kind) for tensor in batch]
+      yield [_mixed(kept, a, b) for a, b in zip(first, others)], kept
+
+
+def _mixed(kept: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  return np.where(kept.reshape([-1] + [1] * (a.ndim - 1)), a, b)
+
+
+def _rows(rng, tensor: np.ndarray, size: int, kind: str) -> np.ndarray:
+  """Rows within the range of the tensor's values."""
+  shape = (size, *tensor.shape[1:])
+  if tensor.dtype.kind not in "fiu":
+    return tensor[rng.integers(0, len(tensor), size)]
+  low, high = tensor.min(), tensor.max()
+  if kind != "random":
+    value = {"low": low, "high": high, "zeros": 0}[kind]
+    return np.full(shape, value, tensor.dtype)
+  if tensor.dtype.kind == "f":
+    high = high if high > low else low + 1
+    return rng.uniform(low, high, shape).astype(tensor.dtype)
+  return rng.integers(min(low, 0), high + 1, shape).astype(tensor.dtype)
+
+
+def changed_row(
+  before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], kept: np.ndarray
+) -> int | None:
+  """The first row that was kept and yet is another; tensors are [rows, ...]."""
+  for one, other in zip(before, after):
+    a, b = (np.reshape(t, [len(kept), -1]).astype("f8") for t in (one, other))
+    with np.errstate(invalid="ignore"):
+      distance = np.linalg.norm(np.where(a == b, 0, a - b), axis=1)
+    allowed = _TOLERANCE * np.linalg.norm(a, axis=1) + 1e-20
+    neither = ~np.isfinite(a).all(axis=1) & ~np.isfinite(b).all(axis=1)
+    changed = kept & ~neither & ~(distance <= allowed)
+    if changed.any():
+      return int(np.argmax(changed))
+  return None
+
+
+def is_close(found: Sequence[tf.Tensor], expected: Sequence[tf.Tensor]) -> bool:
+  """Whether two lists of tensors are the same to one part in a thousand."""
+  distance = tf.linalg.global_norm([f - e for f, e in zip(found, expected)])
+  return float(distance) <= 1e-3 * (
+    float(tf.linalg.global_norm(expected)) + 1e-6
+  )
