@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 from typing import Callable
 
@@ -11,12 +12,15 @@ import tensorflow as tf
 
 from tests.laws import recording
 from tests.methods import transdenoiser_cases
-from tf_privrob import attacks
+from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
 
 _layers = tf.keras.layers
 CLASSES, BATCH_SIZE, ROWS = 3, 4, 12
+# n of the plan, and rows without the canary: neighbours with one more and with
+# one fewer, where the batch size divides n, n - 1 or n + 1.
+SIZES = ((12, 11), (12, 12), (11, 11), (13, 12))
 FLAT, IMAGE = (6,), (6, 6, 1)
 VALUE_RANGE = (0.0, 1.0)
 PHYSICAL = {"poisson": 2, "shuffle": 3, "full_batch": 4}
@@ -73,8 +77,8 @@ def denoiser():
   )
 
 
-def linear():
-  return models.linear(FLAT, CLASSES)
+def linear(classes=CLASSES):
+  return models.linear(FLAT, classes)
 
 
 # Methods.
@@ -103,25 +107,29 @@ class Case:
   arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
   ready: Callable[[Any], None] | None = None
 
-  def bench(self, sampler: str, quiet: bool = False) -> recording.Bench:
-    """The method, ready to run."""
-    config = {**self.settings, **(self.quiet if quiet else {})}
+  def method(self, sampler: str, quiet: bool = False, **changes):
+    """Built, not yet prepared."""
+    config = {
+      "physical_batch_size": PHYSICAL[sampler],
+      **self.settings,
+      **(self.quiet if quiet else {}),
+      **changes,
+    }
     names = {field.name for field in dataclasses.fields(self.kind.config_class)}
     if "sampler" in names:
       config["sampler"] = sampler
-    config = self.kind.config_class(
-      **config, physical_batch_size=PHYSICAL[sampler]
+    return self.kind(
+      self.network(), self.kind.config_class(**config), **self.arguments
     )
-    network = self.network()
-    x, y = arrays(network.input_shape[1:])
-    return recording.Bench(
-      self.kind(network, config, **self.arguments),
-      ROWS,
-      VALUE_RANGE,
-      x,
-      y,
-      self.ready if quiet else None,
-    )
+
+  def bench(
+    self, sampler: str, quiet: bool = False, **changes
+  ) -> recording.Bench:
+    """The method, ready to run."""
+    method = self.method(sampler, quiet, **changes)
+    x, y = arrays(method.network.input_shape[1:])
+    ready = self.ready if quiet else None
+    return recording.Bench(method, ROWS, VALUE_RANGE, x, y, ready)
 
 
 def _without_random_start(method):
@@ -251,6 +259,42 @@ def _robust():
 
 
 BY_GRADIENTS = {**_dp_sgd(), **_denoisers(), **_robust()}
+_HALFSPACES = {
+  **_BUDGET,
+  "noise_multiplier": NOISE_MULTIPLIER,
+  "margin": 0.5,
+}
+HALFSPACES = {
+  f"{composition}, stop_risk={stop_risk}": Case(
+    methods.Halfspaces,
+    linear,
+    {**_HALFSPACES, "composition": composition, "stop_risk": stop_risk},
+    samplers=("poisson",),
+  )
+  for composition in (
+    "independent_batches",
+    "shared_batch",
+    "paper_literal",
+    "kesler",
+  )
+  for stop_risk in (None, 0.1)
+}
+PURE = {
+  classes: Case(
+    methods.PureHalfspaces,
+    functools.partial(linear, classes),
+    {"margin": 0.3, "net_size": 50, "seed": 0},
+    samplers=("full_batch",),
+  )
+  for classes in (2, 3)
+}
+TABLE = frozenset(
+  [
+    *((name, kind) for name, c in BY_GRADIENTS.items() for kind in c.samplers),
+    ("Halfspaces", "poisson"),
+    ("PureHalfspaces", "full_batch"),
+  ]
+)
 
 
 # Data.
@@ -261,6 +305,16 @@ def arrays(shape, count=ROWS, seed=0):
   rng = np.random.default_rng(seed)
   x = rng.random((count, *shape), "float32")
   return x, rng.integers(0, CLASSES, count)
+
+
+def planned(kind: str, num_examples: int) -> data.Sampler:
+  """The sampler that a method plans for so many examples."""
+  rows = PHYSICAL[kind]
+  if kind == "poisson":
+    return data.PoissonSampler.from_batch_size(num_examples, BATCH_SIZE, rows)
+  if kind == "shuffle":
+    return data.ShuffleSampler(num_examples, BATCH_SIZE, rows)
+  return data.FullBatchSampler(num_examples, rows)
 
 
 def canaries(x, y) -> dict[str, tuple[np.ndarray, int]]:
