@@ -46,13 +46,15 @@ def fixed_draws(network: tf.keras.layers.Layer) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def random_weights(variables: Sequence[tf.Variable]) -> Iterator[None]:
-  """Weights of usual size from a fixed seed; afterwards the old ones."""
+def random_weights(
+  variables: Sequence[tf.Variable], size: float
+) -> Iterator[None]:
+  """Weights of `size` times the usual; afterwards the old ones, to the bit."""
   rng = np.random.default_rng(0)
   before = [variable.numpy() for variable in variables]
   try:
     for variable in variables:
-      scale = 1 / math.sqrt(max(1, math.prod(variable.shape[:-1])))
+      scale = size / math.sqrt(max(1, math.prod(variable.shape[:-1])))
       variable.assign(scale * rng.normal(size=variable.shape))
     yield
   finally:

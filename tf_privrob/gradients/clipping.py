@@ -264,8 +264,9 @@ class ClippedGradients:
       for size in sizes:
         traced = tf.function(self._rows_and_sums)
         self._check_rows(traced, batch, seed, size)
-        with checking.random_weights(self.variables):
-          self._check_rows(traced, batch, seed, size)
+        for spread in (1.0, 4.0):
+          with checking.random_weights(self.variables, spread):
+            self._check_rows(traced, batch, seed, size)
       if self._jit_compile:
         self._check_compiled(batch, seed, min(sizes))
 
