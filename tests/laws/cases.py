@@ -77,6 +77,12 @@ def denoiser():
   )
 
 
+def undecided():
+  """All weights zero: gradients of two labels are opposite."""
+  layer = _layers.Dense(2, use_bias=False, kernel_initializer="zeros")
+  return tf.keras.Sequential([_layers.Input(FLAT), layer])
+
+
 def linear(classes=CLASSES):
   return models.linear(FLAT, classes)
 
@@ -259,6 +265,7 @@ def _robust():
 
 
 BY_GRADIENTS = {**_dp_sgd(), **_denoisers(), **_robust()}
+OPPOSITE = Case(methods.DPSGD, undecided, {**_SGD, "learning_rate": 1e-6})
 _HALFSPACES = {
   **_BUDGET,
   "noise_multiplier": NOISE_MULTIPLIER,

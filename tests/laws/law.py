@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
+from tests.laws import cases
 from tests.laws import recording
 from tf_privrob import data
 from tf_privrob import randomness
@@ -13,16 +15,17 @@ from tf_privrob import randomness
 # Nothing is allowed above 1: the largest share that was measured is 0.9995, the
 # room that `gradients` leaves for rounding.
 KEY = randomness.Key.of(2)
+_STEPS = {"poisson": 6, "full_batch": 1}
 
 
-class LawBroken(AssertionError):
+class BrokenLawError(AssertionError):
   """A neighbour can be told apart better than the statement says."""
 
 
 def require(holds: bool, text: str) -> None:
-  """Raises LawBroken with the text."""
+  """Raises BrokenLawError with the text."""
   if not holds:
-    raise LawBroken(text)
+    raise BrokenLawError(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +74,13 @@ class Pair:
     return 1.0 if self.takes_part(step) else 0.0
 
 
+def pair_of(kind: str, size: tuple[int, int]) -> Pair:
+  """Of one of `cases.SIZES`; shuffled batches for two epochs."""
+  sampler = cases.planned(kind, size[0])
+  steps = _STEPS.get(kind) or 2 * sampler.steps_per_epoch
+  return Pair.of(sampler, size[1], steps)
+
+
 def run(bench, pair: Pair, x, y, canary=None, first=False) -> recording.Run:
   """The smaller data set, or with a canary the larger one."""
   if canary is None:
@@ -109,6 +119,38 @@ def worst_share(
   )
   require(worst <= 1, f"moves {worst:.6g} times as far as accounted")
   return float(worst)
+
+
+def shares(
+  bench: recording.Bench,
+  kind: str,
+  size: tuple[int, int],
+  names: Sequence[str] | None = None,
+  first: bool = False,
+  pair: Pair | None = None,
+) -> dict[str, float]:
+  """Of the accounted shift, by canary; raises where the law is broken.
+
+  Args:
+    bench: the method.
+    kind: of the sampler.
+    size: one of `cases.SIZES`.
+    names: of the canaries; None: all.
+    first: put the canary before all others, not behind them.
+    pair: samplers; None: those of kind and size.
+  """
+  pair = pair or pair_of(kind, size)
+  x, y = cases.arrays(bench.method.network.input_shape[1:], size[1])
+  unit = bench.accounted(pair.steps)
+  require(unit["count"] >= len(pair.units()), "a release is not counted")
+  accounted = unit["parameters"]["noise_multiplier"]
+  without = run(bench, pair, x, y)
+  found = {}
+  for name, canary in cases.canaries(x, y).items():
+    if names is None or name in names:
+      with_it = run(bench, pair, x, y, canary, first)
+      found[name] = worst_share(pair, with_it, without, accounted)
+  return found
 
 
 def _require_comparable(pair, with_it, without) -> None:

@@ -179,7 +179,7 @@ class Bench:
     """The releases of the first steps."""
     for variable, value in self._start:
       variable.assign(value)
-    self.outlet.noted = []
+    self.outlet.noted, state = [], []
     for step in range(steps):
       seed = randomness.Key.of(7).child("step", step).stateless_seed()
       self.method.set_step(seed, step)
@@ -187,7 +187,7 @@ class Bench:
       self._step(
         batching.gather_chunks(x, y, rows, sampler.physical_batch_size)
       )
-    state = [variable.numpy() for variable, _ in self._start]
+      state += [variable.numpy() for variable, _ in self._start]
     return Run(self.outlet.noted, state)
 
   def accounted(self, steps: int) -> dict[str, Any]:
@@ -203,15 +203,13 @@ class Bench:
         (accounting, "dp_epsilon", 1.0),
         (gaussian_dp, "gaussian_mu", None),
       ):
-        stack.enter_context(
-          mock.patch.object(owner, name, return_value=value)
-        )
+        stack.enter_context(mock.patch.object(owner, name, return_value=value))
       return self.method.statement().releases[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """What some steps released, and the state that they left behind."""
+  """What some steps released, and the state that each of them left behind."""
 
   noted: list[Noted]
   state: list[np.ndarray]
