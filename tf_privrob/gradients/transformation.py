@@ -18,13 +18,13 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import validate
-from tf_privrob.gradients import clipping
 from tf_privrob.gradients import double
 from tf_privrob.gradients import locality
 from tf_privrob.gradients import mixed
 from tf_privrob.gradients import paths
 from tf_privrob.gradients import singularity
 from tf_privrob.gradients import slices as slicing
+from tf_privrob.gradients import state
 from tf_privrob.gradients import windows
 
 
@@ -126,7 +126,7 @@ class PerturbationTransformation:
     if max_examples is not None:
       validate.positive_int(max_examples=max_examples)
     _require_image_to_image(denoiser)
-    clipping.refuse_batch_normalization(denoiser)
+    state.refuse_batch_normalization(denoiser)
     slicing.require_partition(slices, denoiser.trainable_variables)
     self.sizes = [sum(int(np.prod(v.shape)) for v in part) for part in slices]
     self.proofs = [
