@@ -39,6 +39,37 @@ def test_no_example_moves_a_clipped_sum_further_than_accounted(name, kind):
     law.shares(bench, kind, cases.SIZES[0], _AT_FIRST_PLACE, first=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("name", "changes"),
+  [
+    ("DPSGD", {"jit_compile": True}),
+    ("DPSGD", {"engine": "vectorized"}),
+    ("DPSGD", {"engine": "loop"}),
+    ("DPSGD", {"augmentation": "shift_flip", "optimizer": "adam"}),
+    ("DPSmooth", {"regularizer": "stability"}),
+    ("DPSmooth", {"regularizer": "macer", "attack_steps": 0}),
+    ("PixelDP", {"projection": "parseval", "noise_ramp": True}),
+    ("PixelDP", {"noise": "laplace", "attack_norm": "l1"}),
+    ("SoundDPAL", {"features": "taylor", "adversarial_weight": 0.5}),
+    ("SoundTransDenoiser", {"objective": "stability"}),
+    ("SoundTransDenoiser", {"objective": "classification"}),
+    ("TransDenoiser", {"slice_clipping": "flat"}),
+    ("TransDenoiser", {"units": "mean", "num_slices": 1}),
+    ("TransDenoiser", {"input_noise": "fixed"}),
+    ("AdversarialTraining", {"adversarial_ratio": 1.0, "clip_start": False}),
+    ("Trades", {"detach_clean": True, "reduction": "sum"}),
+    ("DistributionalTraining", {"norm": "l2", "update_clip_norm": 1.0}),
+    ("IBP", {"engine": "loop", "attack_ramp": "3"}),
+    ("DiffAI", {"domain": "hybrid_zonotope", "engine": "vectorized"}),
+    ("DualTraining", {"norm": "l1", "engine": "vectorized"}),
+  ],
+)
+def test_other_settings_keep_the_law_too(name, changes):
+  bench = cases.BY_GRADIENTS[name].bench("poisson", **changes)
+  assert max(law.shares(bench, "poisson", cases.SIZES[0]).values()) > 0.9
+
+
 def test_the_bound_of_a_shuffled_epoch_is_reached():
   """All rows alike, and a canary whose gradient is the opposite."""
   bench = cases.OPPOSITE.bench("shuffle")
