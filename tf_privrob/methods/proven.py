@@ -14,28 +14,32 @@ from typing import Any
 from tf_privrob import models
 from tf_privrob import privacy
 
-_SAMPLERS = ("poisson", "shuffle", "full_batch")
 _BY_CLIPPED_GRADIENTS = (
-  "AdversarialTraining",
   "DPSGD",
   "DPSmooth",
-  "DiffAI",
-  "DistributionalTraining",
-  "DualTraining",
-  "IBP",
-  "NaturalTraining",
   "PixelDP",
   "SecureSGD",
   "SoundAdLM",
   "SoundDPAL",
   "SoundSecureSGD",
   "SoundTransDenoiser",
-  "Trades",
   "TransDenoiser",
+)
+# With private=True they refuse shuffled batches.
+_ROBUST = (
+  "AdversarialTraining",
+  "DiffAI",
+  "DistributionalTraining",
+  "DualTraining",
+  "IBP",
+  "NaturalTraining",
+  "Trades",
 )
 COMBINATIONS = frozenset(
   [
-    *((name, kind) for name in _BY_CLIPPED_GRADIENTS for kind in _SAMPLERS),
+    *((name, "poisson") for name in (*_BY_CLIPPED_GRADIENTS, *_ROBUST)),
+    *((name, "full_batch") for name in (*_BY_CLIPPED_GRADIENTS, *_ROBUST)),
+    *((name, "shuffle") for name in _BY_CLIPPED_GRADIENTS),
     ("Halfspaces", "poisson"),
     ("PureHalfspaces", "full_batch"),
   ]

@@ -1,0 +1,350 @@
+"""Small instances of every private method, data for them, and canaries."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+from typing import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tests.laws import recording
+from tests.methods import transdenoiser_cases
+from tf_privrob import data
+from tf_privrob import methods
+from tf_privrob import models
+
+_layers = tf.keras.layers
+CLASSES, BATCH_SIZE, ROWS = 3, 4, 12
+# n of the plan, and rows without the canary: neighbours with one more and with
+# one fewer, where the batch size divides n, n - 1 or n + 1.
+SIZES = ((12, 11), (12, 12), (11, 11), (13, 12))
+FLAT, IMAGE = (6,), (6, 6, 1)
+VALUE_RANGE = (0.0, 1.0)
+PHYSICAL = {"poisson": 2, "shuffle": 3, "full_batch": 4}
+NOISE_MULTIPLIER = 2.0
+_BUDGET = {
+  "dp_epsilon": 1e3,
+  "dp_delta": 1e-3,
+  "accountant": "rdp",
+  "batch_size": BATCH_SIZE,
+  "epochs": 2.0,
+  "seed": 0,
+}
+# So small a norm that every gradient is clipped: the law is then tight.
+_SGD = {
+  **_BUDGET,
+  "noise_multiplier": NOISE_MULTIPLIER,
+  "l2_clip_norm": 0.01,
+  "optimizer": "sgd",
+  "learning_rate": 5.0,
+}
+_ROBUST = {**_SGD, "private": True}
+_ATTACKED = {**_ROBUST, "attack_eps": 0.1}
+ALL = ("poisson", "shuffle", "full_batch")
+NOT_SHUFFLED = ("poisson", "full_batch")
+
+
+# Networks.
+
+
+def smooth():
+  return models.mlp(FLAT, CLASSES, hidden=(5,), activation="tanh", seed=0)
+
+
+def relu():
+  return models.mlp(FLAT, CLASSES, hidden=(5,), seed=0)
+
+
+def image():
+  init = tf.keras.initializers.GlorotUniform
+  return tf.keras.Sequential(
+    [
+      _layers.Input(IMAGE),
+      _layers.Conv2D(3, 3, 2, activation="relu", kernel_initializer=init(0)),
+      _layers.Flatten(),
+      _layers.Dense(4, "tanh", kernel_initializer=init(1)),
+      _layers.Dense(CLASSES, kernel_initializer=init(2)),
+    ]
+  )
+
+
+def denoiser():
+  return models.denoised_classifier(
+    transdenoiser_cases.denoiser(), transdenoiser_cases.classifier()
+  )
+
+
+def undecided():
+  """All weights zero: gradients of two labels are opposite."""
+  layer = _layers.Dense(2, use_bias=False, kernel_initializer="zeros")
+  return tf.keras.Sequential([_layers.Input(FLAT), layer])
+
+
+def linear(classes=CLASSES):
+  return models.linear(FLAT, classes)
+
+
+# Methods.
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """How to make a method.
+
+  Attributes:
+    kind: its class.
+    network: makes one.
+    settings: of its config.
+    quiet: instead, settings with which an example draws nothing of its own, so
+      that its place in the batch does not matter.
+    samplers: those that it allows.
+    arguments: further ones of the method.
+    ready: done to a quiet method before its steps are traced.
+  """
+
+  kind: type
+  network: Callable[[], tf.keras.Model]
+  settings: dict[str, Any]
+  quiet: dict[str, Any] = dataclasses.field(default_factory=dict)
+  samplers: tuple[str, ...] = ALL
+  arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+  ready: Callable[[Any], None] | None = None
+
+  def method(self, sampler: str, quiet: bool = False, **changes):
+    """Built, not yet prepared."""
+    config = {
+      "physical_batch_size": PHYSICAL[sampler],
+      **self.settings,
+      **(self.quiet if quiet else {}),
+      **changes,
+    }
+    names = {field.name for field in dataclasses.fields(self.kind.config_class)}
+    if "sampler" in names:
+      config["sampler"] = sampler
+    return self.kind(
+      self.network(), self.kind.config_class(**config), **self.arguments
+    )
+
+  def bench(
+    self, sampler: str, quiet: bool = False, **changes
+  ) -> recording.Bench:
+    """The method, ready to run."""
+    method = self.method(sampler, quiet, **changes)
+    x, y = arrays(method.network.input_shape[1:])
+    ready = self.ready if quiet else None
+    return recording.Bench(method, ROWS, VALUE_RANGE, x, y, ready)
+
+
+def _without_random_start(method):
+  method._attack = dataclasses.replace(method._attack, random_start=False)
+
+
+def _dp_sgd():
+  return {
+    "DPSGD": Case(
+      methods.DPSGD,
+      image,
+      {
+        **_SGD,
+        "augmentation": "noise",
+        "augmentation_multiplicity": 2,
+        "ema_decay": 0.5,
+        "momentum": 0.9,
+      },
+      {"augmentation": "none", "augmentation_multiplicity": 1},
+    ),
+    "DPSmooth": Case(
+      methods.DPSmooth,
+      smooth,
+      {
+        **_SGD,
+        "augmentation_multiplicity": 2,
+        "regularizer": "consistency",
+        "attack_steps": 1,
+      },
+      {"training_stddev": 0.0},
+    ),
+    "PixelDP": Case(
+      methods.PixelDP,
+      smooth,
+      {**_ROBUST, "augmentation_multiplicity": 2},
+      {"construction_size": 1e-9},
+    ),
+    "SecureSGD": Case(
+      methods.SecureSGD,
+      smooth,
+      _SGD,
+      arguments={"redistribution": np.ones(5)},
+    ),
+    "SoundSecureSGD": Case(
+      methods.SoundSecureSGD,
+      smooth,
+      {**_SGD, "redistribution": "private"},
+      {"hidden_noise": 1e-9},
+    ),
+    "SoundAdLM": Case(methods.SoundAdLM, relu, _SGD),
+    "SoundDPAL": Case(
+      methods.SoundDPAL,
+      image,
+      {**_SGD, "attack_steps": 2, "augmentation": "noise"},
+      {"augmentation": "none"},
+      ready=_without_random_start,
+    ),
+  }
+
+
+def _denoisers():
+  return {
+    "SoundTransDenoiser": Case(
+      methods.SoundTransDenoiser,
+      denoiser,
+      {**_SGD, "augmentation_multiplicity": 2},
+      {"input_stddev": 1e-9},
+    ),
+    "TransDenoiser": Case(
+      methods.TransDenoiser,
+      denoiser,
+      {
+        **_BUDGET,
+        "variant": "sepdp",
+        "xi_up": NOISE_MULTIPLIER,
+        "num_slices": 2,
+        "l2_clip_norm": 0.01,
+      },
+      {"input_stddev": 1e-9},
+    ),
+  }
+
+
+def _robust():
+  found = {
+    "NaturalTraining": (methods.NaturalTraining, relu, _ROBUST, {}),
+    "AdversarialTraining": (
+      methods.AdversarialTraining,
+      relu,
+      {
+        **_ATTACKED,
+        "attack_steps": 2,
+        "adversarial_ratio": 0.5,
+        "natural_share": 0.3,
+      },
+      {"random_start": False},
+    ),
+    "Trades": (
+      methods.Trades,
+      relu,
+      {**_ATTACKED, "attack_steps": 2},
+      {"start_stddev": 1e-30},
+    ),
+    "DistributionalTraining": (
+      methods.DistributionalTraining,
+      relu,
+      {**_ROBUST, "attack_steps": 2, "mean_over": "example"},
+      {},
+    ),
+    "IBP": (methods.IBP, relu, _ATTACKED, {}),
+    "DiffAI": (methods.DiffAI, relu, {**_ATTACKED, "engine": "loop"}, {}),
+    "DualTraining": (
+      methods.DualTraining,
+      relu,
+      {
+        **_ATTACKED,
+        "engine": "loop",
+        "norm": "l1_median",
+        "projections": 3,
+      },
+      {},
+    ),
+  }
+  return {
+    name: Case(*parts, samplers=NOT_SHUFFLED) for name, parts in found.items()
+  }
+
+
+BY_GRADIENTS = {**_dp_sgd(), **_denoisers(), **_robust()}
+OPPOSITE = Case(methods.DPSGD, undecided, {**_SGD, "learning_rate": 1e-6})
+_HALFSPACES = {
+  **_BUDGET,
+  "noise_multiplier": NOISE_MULTIPLIER,
+  "margin": 0.5,
+}
+HALFSPACES = {
+  f"{composition}, stop_risk={stop_risk}": Case(
+    methods.Halfspaces,
+    linear,
+    {**_HALFSPACES, "composition": composition, "stop_risk": stop_risk},
+    samplers=("poisson",),
+  )
+  for composition in (
+    "independent_batches",
+    "shared_batch",
+    "paper_literal",
+    "kesler",
+  )
+  for stop_risk in (None, 0.1)
+}
+PURE = {
+  classes: Case(
+    methods.PureHalfspaces,
+    functools.partial(linear, classes),
+    {"margin": 0.3, "net_size": 50, "seed": 0},
+    samplers=("full_batch",),
+  )
+  for classes in (2, 3)
+}
+TABLE = frozenset(
+  [
+    *((name, kind) for name, c in BY_GRADIENTS.items() for kind in c.samplers),
+    ("Halfspaces", "poisson"),
+    ("PureHalfspaces", "full_batch"),
+  ]
+)
+
+
+# Data.
+
+
+def arrays(shape, count=ROWS, seed=0):
+  """Rows in the value range and their labels."""
+  rng = np.random.default_rng(seed)
+  x = rng.random((count, *shape), "float32")
+  return x, rng.integers(0, CLASSES, count)
+
+
+def planned(kind: str, num_examples: int) -> data.Sampler:
+  """The sampler that a method plans for so many examples."""
+  rows = PHYSICAL[kind]
+  if kind == "poisson":
+    return data.PoissonSampler.from_batch_size(num_examples, BATCH_SIZE, rows)
+  if kind == "shuffle":
+    return data.ShuffleSampler(num_examples, BATCH_SIZE, rows)
+  return data.FullBatchSampler(num_examples, rows)
+
+
+def canaries(x, y) -> dict[str, tuple[np.ndarray, int]]:
+  """Rows that an attacker would choose as the one example more, by name."""
+  shape, (low, high) = x.shape[1:], VALUE_RANGE
+  ordinary, label = (part[0] for part in arrays(shape, 1, 1))
+  other = (label + 1) % CLASSES
+  signs = np.where(np.arange(ordinary.size) % 2, 1.0, -1.0).reshape(shape)
+  rows = {
+    "ordinary": (ordinary, label),
+    "another label": (ordinary, other),
+    "duplicate": (x[0], y[0]),
+    "duplicate with a wrong label": (x[0], (y[0] + 1) % CLASSES),
+    "low": (np.full(shape, low), label),
+    "high": (np.full(shape, high), label),
+    "subnormal": (np.full(shape, 1e-41), label),
+    "tiny": (np.full(shape, 1e-19), label),
+    "huge": (np.full(shape, 1e30), label),
+    "huge, with signs": (1e30 * signs, other),
+    "not a number": (np.where(signs > 0, np.nan, ordinary), label),
+    "infinite": (np.where(signs > 0, np.inf, ordinary), label),
+  }
+  return {
+    name: (row.astype("float32"), int(label))
+    for name, (row, label) in rows.items()
+  }
