@@ -39,16 +39,19 @@ def verdict(
 def line(audit: Mapping[str, Any]) -> str:
   """Claimed, proven and audited for the same thing, and the verdict."""
 
+  from tf_privrob import privacy
+
   def budget(figures, absent):
     if not figures:
       return absent
-    return f"({figures['dp_epsilon']:.4g}, {figures['dp_delta']:g})"
+    dp_epsilon = privacy.rounded_up(figures["dp_epsilon"])
+    return f"({dp_epsilon}, {figures['dp_delta']:g})"
 
   return (
     f"{audit['label']}, {audit['scope']}: claimed"
     f" {budget(audit['claimed'], 'none')} / proven"
     f" {budget(audit['proven'], 'none known')} / audited >="
-    f" {audit['audited']:.4g} at dp_delta {audit['dp_delta']:g} (confidence"
+    f" {privacy.rounded_down(audit['audited'])} at dp_delta {audit['dp_delta']:g} (confidence"
     f" {audit['confidence']:g}, reachable {audit['reachable']:.4g}):"
     f" {audit['verdict']}"
   )

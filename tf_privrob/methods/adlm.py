@@ -291,7 +291,7 @@ class AdLM(method.Method):
       last = (
         "Input noise is drawn anew in every step and averages out: by the"
         f" paper's own argument {steps} steps compose to dp_epsilon="
-        f"{composed:.4g}."
+        f"{privacy.rounded_up(composed)}."
       )
     return privacy.PrivacyStatement(
       claimed=privacy.Budget(config.claimed_dp_epsilon, 0.0),

@@ -253,7 +253,10 @@ class Session:
     name = _not_finite(self._model.network)
     if name:
       spent = self._model.spent_dp_epsilon(self.outlet.steps)
-      spent = "no known budget" if spent is None else f"dp_epsilon {spent:.4g}"
+      if spent is None:
+        spent = "no known budget"
+      else:
+        spent = f"dp_epsilon {privacy.rounded_up(spent)}"
       raise ValueError(
         f"The weights diverged: {name!r} is NaN or infinite after step"
         f" {self.outlet.steps}, which has cost {spent}. Lower the learning rate"

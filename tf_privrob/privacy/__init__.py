@@ -41,6 +41,8 @@ from tf_privrob.privacy.one_run import one_run_reachable
 from tf_privrob.privacy.one_run import OneRunAudit
 from tf_privrob.privacy.refuter import Refutation
 from tf_privrob.privacy.refuter import refute
+from tf_privrob.privacy.rounding import down as rounded_down
+from tf_privrob.privacy.rounding import up as rounded_up
 from tf_privrob.privacy.run_facts import RunFacts
 from tf_privrob.privacy.statement import Assumption
 from tf_privrob.privacy.statement import Budget
@@ -84,6 +86,8 @@ __all__ = [
   "read_ledger",
   "refute",
   "require_reachable",
+  "rounded_down",
+  "rounded_up",
   "runs_for",
   "shuffled_sgd",
 ]
