@@ -38,7 +38,6 @@ def verdict(
 
 def line(audit: Mapping[str, Any]) -> str:
   """Claimed, proven and audited for the same thing, and the verdict."""
-
   from tf_privrob import privacy
 
   def budget(figures, absent):
@@ -51,9 +50,9 @@ def line(audit: Mapping[str, Any]) -> str:
     f"{audit['label']}, {audit['scope']}: claimed"
     f" {budget(audit['claimed'], 'none')} / proven"
     f" {budget(audit['proven'], 'none known')} / audited >="
-    f" {privacy.rounded_down(audit['audited'])} at dp_delta {audit['dp_delta']:g} (confidence"
-    f" {audit['confidence']:g}, reachable {audit['reachable']:.4g}):"
-    f" {audit['verdict']}"
+    f" {privacy.rounded_down(audit['audited'])} at dp_delta"
+    f" {audit['dp_delta']:g} (confidence {audit['confidence']:g}, reachable"
+    f" {audit['reachable']:.4g}): {audit['verdict']}"
   )
 
 
