@@ -10,26 +10,19 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
+from tests.laws import examples
 from tests.laws import recording
 from tests.methods import transdenoiser_cases
-from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
 
 _layers = tf.keras.layers
-CLASSES, BATCH_SIZE, ROWS = 3, 4, 12
-# n of the plan, and rows without the canary: neighbours with one more and with
-# one fewer, where the batch size divides n, n - 1 or n + 1.
-SIZES = ((12, 11), (12, 12), (11, 11), (13, 12))
-FLAT, IMAGE = (6,), (6, 6, 1)
-VALUE_RANGE = (0.0, 1.0)
-PHYSICAL = {"poisson": 2, "shuffle": 3, "full_batch": 4}
 NOISE_MULTIPLIER = 2.0
 _BUDGET = {
   "dp_epsilon": 1e3,
   "dp_delta": 1e-3,
   "accountant": "rdp",
-  "batch_size": BATCH_SIZE,
+  "batch_size": examples.BATCH_SIZE,
   "epochs": 2.0,
   "seed": 0,
 }
@@ -51,22 +44,24 @@ NOT_SHUFFLED = ("poisson", "full_batch")
 
 
 def smooth():
-  return models.mlp(FLAT, CLASSES, hidden=(5,), activation="tanh", seed=0)
+  return models.mlp(
+    examples.FLAT, examples.CLASSES, hidden=(5,), activation="tanh", seed=0
+  )
 
 
 def relu():
-  return models.mlp(FLAT, CLASSES, hidden=(5,), seed=0)
+  return models.mlp(examples.FLAT, examples.CLASSES, hidden=(5,), seed=0)
 
 
 def image():
   init = tf.keras.initializers.GlorotUniform
   return tf.keras.Sequential(
     [
-      _layers.Input(IMAGE),
+      _layers.Input(examples.IMAGE),
       _layers.Conv2D(3, 3, 2, activation="relu", kernel_initializer=init(0)),
       _layers.Flatten(),
       _layers.Dense(4, "tanh", kernel_initializer=init(1)),
-      _layers.Dense(CLASSES, kernel_initializer=init(2)),
+      _layers.Dense(examples.CLASSES, kernel_initializer=init(2)),
     ]
   )
 
@@ -80,11 +75,11 @@ def denoiser():
 def undecided():
   """All weights zero: gradients of two labels are opposite."""
   layer = _layers.Dense(2, use_bias=False, kernel_initializer="zeros")
-  return tf.keras.Sequential([_layers.Input(FLAT), layer])
+  return tf.keras.Sequential([_layers.Input(examples.FLAT), layer])
 
 
-def linear(classes=CLASSES):
-  return models.linear(FLAT, classes)
+def linear(classes=examples.CLASSES):
+  return models.linear(examples.FLAT, classes)
 
 
 # Methods.
@@ -116,7 +111,7 @@ class Case:
   def method(self, sampler: str, quiet: bool = False, **changes):
     """Built, not yet prepared."""
     config = {
-      "physical_batch_size": PHYSICAL[sampler],
+      "physical_batch_size": examples.PHYSICAL[sampler],
       **self.settings,
       **(self.quiet if quiet else {}),
       **changes,
@@ -133,9 +128,11 @@ class Case:
   ) -> recording.Bench:
     """The method, ready to run."""
     method = self.method(sampler, quiet, **changes)
-    x, y = arrays(method.network.input_shape[1:])
+    x, y = examples.arrays(method.network.input_shape[1:])
     ready = self.ready if quiet else None
-    return recording.Bench(method, ROWS, VALUE_RANGE, x, y, ready)
+    return recording.Bench(
+      method, examples.ROWS, examples.VALUE_RANGE, x, y, ready
+    )
 
 
 def _without_random_start(method):
@@ -189,7 +186,13 @@ def _dp_sgd():
     "SoundDPAL": Case(
       methods.SoundDPAL,
       image,
-      {**_SGD, "attack_steps": 2, "augmentation": "noise"},
+      {
+        **_SGD,
+        "attack_steps": 2,
+        "max_attack_eps": 1.0,
+        "adversarial_weight": 10.0,
+        "augmentation": "noise",
+      },
       {"augmentation": "none"},
       ready=_without_random_start,
     ),
@@ -302,49 +305,3 @@ TABLE = frozenset(
     ("PureHalfspaces", "full_batch"),
   ]
 )
-
-
-# Data.
-
-
-def arrays(shape, count=ROWS, seed=0):
-  """Rows in the value range and their labels."""
-  rng = np.random.default_rng(seed)
-  x = rng.random((count, *shape), "float32")
-  return x, rng.integers(0, CLASSES, count)
-
-
-def planned(kind: str, num_examples: int) -> data.Sampler:
-  """The sampler that a method plans for so many examples."""
-  rows = PHYSICAL[kind]
-  if kind == "poisson":
-    return data.PoissonSampler.from_batch_size(num_examples, BATCH_SIZE, rows)
-  if kind == "shuffle":
-    return data.ShuffleSampler(num_examples, BATCH_SIZE, rows)
-  return data.FullBatchSampler(num_examples, rows)
-
-
-def canaries(x, y) -> dict[str, tuple[np.ndarray, int]]:
-  """Rows that an attacker would choose as the one example more, by name."""
-  shape, (low, high) = x.shape[1:], VALUE_RANGE
-  ordinary, label = (part[0] for part in arrays(shape, 1, 1))
-  other = (label + 1) % CLASSES
-  signs = np.where(np.arange(ordinary.size) % 2, 1.0, -1.0).reshape(shape)
-  rows = {
-    "ordinary": (ordinary, label),
-    "another label": (ordinary, other),
-    "duplicate": (x[0], y[0]),
-    "duplicate with a wrong label": (x[0], (y[0] + 1) % CLASSES),
-    "low": (np.full(shape, low), label),
-    "high": (np.full(shape, high), label),
-    "subnormal": (np.full(shape, 1e-41), label),
-    "tiny": (np.full(shape, 1e-19), label),
-    "huge": (np.full(shape, 1e30), label),
-    "huge, with signs": (1e30 * signs, other),
-    "not a number": (np.where(signs > 0, np.nan, ordinary), label),
-    "infinite": (np.where(signs > 0, np.inf, ordinary), label),
-  }
-  return {
-    name: (row.astype("float32"), int(label))
-    for name, (row, label) in rows.items()
-  }

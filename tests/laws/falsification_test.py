@@ -9,12 +9,13 @@ import pytest
 import tensorflow as tf
 
 from tests.laws import cases
+from tests.laws import examples
 from tests.laws import law
 from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import methods
 
-_SIZE = cases.SIZES[0]
+_SIZE = examples.SIZES[0]
 
 
 def _case(kind, network=cases.smooth):
@@ -185,7 +186,7 @@ class _Keeps(tf.keras.layers.Layer):
 
 def _keeping():
   lib = tf.keras.layers
-  return tf.keras.Sequential([lib.Input(cases.FLAT), _Keeps(), lib.Dense(3)])
+  return tf.keras.Sequential([lib.Input(examples.FLAT), _Keeps(), lib.Dense(3)])
 
 
 def test_state_that_a_pass_leaves_behind_is_caught():
@@ -199,7 +200,7 @@ def test_state_that_a_pass_leaves_behind_is_caught():
 def test_a_shuffle_that_drops_its_last_batch_is_caught():
   bench = cases.BY_GRADIENTS["SoundAdLM"].bench("shuffle")
   larger, smaller = (
-    data.ShuffleSampler(rows, cases.BATCH_SIZE, 3, drop_last=True)
+    data.ShuffleSampler(rows, examples.BATCH_SIZE, 3, drop_last=True)
     for rows in (12, 11)
   )
   assert (larger.steps_per_epoch, smaller.steps_per_epoch) == (3, 2)
@@ -213,12 +214,12 @@ class FixedSize(data.PoissonSampler):
 
   def indices(self, key, step):
     order = key.child("fixed", step).permutation(self.num_examples)
-    return np.sort(order[: cases.BATCH_SIZE])
+    return np.sort(order[: examples.BATCH_SIZE])
 
 
 def test_batches_of_one_size_that_are_called_poisson_are_caught():
   bench = cases.BY_GRADIENTS["SoundAdLM"].bench("poisson")
-  planned = FixedSize.from_batch_size(12, cases.BATCH_SIZE, 2)
+  planned = FixedSize.from_batch_size(12, examples.BATCH_SIZE, 2)
   pair = law.Pair.of(planned, 11, 6)
   with pytest.raises(law.BrokenLawError, match="moves by"):
     law.shares(bench, "poisson", _SIZE, pair=pair)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.laws import cases
+from tests.laws import examples
 from tests.laws import law
 from tf_privrob import methods
 from tf_privrob.methods import proven
@@ -30,13 +31,13 @@ def test_proven_is_said_of_what_is_run_here_and_of_nothing_else():
 @pytest.mark.parametrize(("name", "kind"), _GRADIENTS)
 def test_no_example_moves_a_clipped_sum_further_than_accounted(name, kind):
   bench = cases.BY_GRADIENTS[name].bench(kind, quiet=kind == "full_batch")
-  assert bench.method.sampler == cases.planned(kind, cases.ROWS)
-  shares = law.shares(bench, kind, cases.SIZES[0])
+  assert bench.method.sampler == examples.planned(kind, examples.ROWS)
+  shares = law.shares(bench, kind, examples.SIZES[0])
   assert max(shares.values()) >= _REACHED[kind]
-  for size in cases.SIZES[1:]:
+  for size in examples.SIZES[1:]:
     law.shares(bench, kind, size, _AT_ALL_SIZES)
   if kind == "full_batch":  # no example draws for itself: any place will do
-    law.shares(bench, kind, cases.SIZES[0], _AT_FIRST_PLACE, first=True)
+    law.shares(bench, kind, examples.SIZES[0], _AT_FIRST_PLACE, first=True)
 
 
 @pytest.mark.slow
@@ -67,14 +68,14 @@ def test_no_example_moves_a_clipped_sum_further_than_accounted(name, kind):
 )
 def test_other_settings_keep_the_law_too(name, changes):
   bench = cases.BY_GRADIENTS[name].bench("poisson", **changes)
-  assert max(law.shares(bench, "poisson", cases.SIZES[0]).values()) > 0.9
+  assert max(law.shares(bench, "poisson", examples.SIZES[0]).values()) > 0.9
 
 
 def test_the_bound_of_a_shuffled_epoch_is_reached():
   """All rows alike, and a canary whose gradient is the opposite."""
   bench = cases.OPPOSITE.bench("shuffle")
-  pair = law.pair_of("shuffle", cases.SIZES[0])
-  x, y = np.ones((11, *cases.FLAT), "float32"), np.zeros(11, np.int64)
+  pair = law.pair_of("shuffle", examples.SIZES[0])
+  x, y = np.ones((11, *examples.FLAT), "float32"), np.zeros(11, np.int64)
   without = law.run(bench, pair, x, y)
   with_it = law.run(bench, pair, x, y, (x[0], 1))
   accounted = bench.accounted(pair.steps)["parameters"]["noise_multiplier"]
@@ -84,25 +85,25 @@ def test_the_bound_of_a_shuffled_epoch_is_reached():
 @pytest.mark.parametrize("name", list(cases.HALFSPACES))
 def test_no_example_moves_a_sum_over_violations_further(name):
   bench = cases.HALFSPACES[name].bench("poisson")
-  assert bench.method.sampler == cases.planned("poisson", cases.ROWS)
-  shares = law.shares(bench, "poisson", cases.SIZES[0])
+  assert bench.method.sampler == examples.planned("poisson", examples.ROWS)
+  shares = law.shares(bench, "poisson", examples.SIZES[0])
   assert shares["ordinary"] > 0.5
-  for size in cases.SIZES[1:]:
+  for size in examples.SIZES[1:]:
     law.shares(bench, "poisson", size, _AT_ALL_SIZES)
 
 
-@pytest.mark.parametrize("size", cases.SIZES)
+@pytest.mark.parametrize("size", examples.SIZES)
 @pytest.mark.parametrize("classes", list(cases.PURE))
 def test_no_example_moves_a_score_by_more_than_1_or_both_ways(classes, size):
   bench = cases.PURE[classes].bench("full_batch")
-  assert bench.method.sampler == cases.planned("full_batch", cases.ROWS)
+  assert bench.method.sampler == examples.planned("full_batch", examples.ROWS)
   unit = bench.accounted(1)
   pair = law.pair_of("full_batch", size)
-  x, y = cases.arrays(cases.FLAT, size[1])
+  x, y = examples.arrays(examples.FLAT, size[1])
   y %= classes
   (without,) = law.run(bench, pair, x, y).noted
   moved = set()
-  for row, label in cases.canaries(x, y).values():
+  for row, label in examples.canaries(x, y).values():
     canary = row, label % classes
     (with_it,) = law.run(bench, pair, x, y, canary).noted
     assert with_it.sensitivity == 1
@@ -111,10 +112,10 @@ def test_no_example_moves_a_score_by_more_than_1_or_both_ways(classes, size):
   assert moved == {0.0, -1.0}
 
 
-@pytest.mark.parametrize("kind", list(cases.PHYSICAL))
+@pytest.mark.parametrize("kind", list(examples.PHYSICAL))
 def test_batches_are_the_chunks_that_are_run_here(kind):
-  sampler, key = cases.planned(kind, cases.ROWS), law.KEY
-  x, y = cases.arrays(cases.FLAT)
+  sampler, key = examples.planned(kind, examples.ROWS), law.KEY
+  x, y = examples.arrays(examples.FLAT)
   for step, batch in enumerate(sampler.batches(x, y, key, 0, 4)):
     rows = sampler.indices(key, step)
     mask = batch[2].numpy() > 0
@@ -122,7 +123,7 @@ def test_batches_are_the_chunks_that_are_run_here(kind):
     np.testing.assert_array_equal(batch[1].numpy()[mask], y[rows])
 
 
-@pytest.mark.parametrize("size", cases.SIZES)
+@pytest.mark.parametrize("size", examples.SIZES)
 def test_the_others_are_drawn_as_before_where_batches_are_poisson(size):
   pair = law.pair_of("poisson", size)
   drawn = [pair.takes_part(step) for step in range(pair.steps)]
@@ -134,7 +135,7 @@ def test_the_others_are_drawn_as_before_where_batches_are_poisson(size):
     np.testing.assert_array_equal(rows[rows < size[1]], others)
 
 
-@pytest.mark.parametrize("size", cases.SIZES)
+@pytest.mark.parametrize("size", examples.SIZES)
 def test_a_shuffled_epoch_is_dealt_as_the_proof_says(size):
   pair = law.pair_of("shuffle", size)
   for step in range(pair.steps):
@@ -208,7 +209,7 @@ def test_noise_of_a_scale_that_follows_the_data_is_not_called_proven():
   found = _stated(methods.DPSGD, "poisson", outlet_multiplier=None)
   assert found.proven is None
   bench = cases.BY_GRADIENTS["TransDenoiser"].bench("poisson", variant="paper")
-  x, y = cases.arrays(cases.FLAT, 11)
-  pair = law.pair_of("poisson", cases.SIZES[0])
+  x, y = examples.arrays(examples.FLAT, 11)
+  pair = law.pair_of("poisson", examples.SIZES[0])
   (noted, *_) = law.run(bench, pair, x, y).noted
   assert noted.stddevs is None
