@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.methods import dpal_cases as cases
+from tests.methods import drawn
 from tests.methods import interrupt
 from tf_privrob import certify
 from tf_privrob import data
@@ -151,20 +152,9 @@ def test_resume_with_other_settings_is_refused(stopped, changes, message):
     cases.fit(cases.make(**changes), run_dir=stopped, resume=True)
 
 
-class _Rows(tf.keras.callbacks.Callback):
-  """Who takes part in each step."""
-
-  def __init__(self):
-    super().__init__()
-    self.found = []
-
-  def on_train_batch_begin(self, batch, logs=None):
-    self.found.append(self.model.session.nonprivate_rows())
-
-
 @pytest.mark.parametrize("order", ["random", "sequential", "partition"])
 def test_batches_come_in_the_order_asked_for(order):
-  method, seen, rows = cases.make(batch_order=order, steps=3), [], _Rows()
+  method, seen, rows = cases.make(batch_order=order, steps=3), [], drawn.Rows()
   step = method.train_step
 
   def spied(batch):
@@ -178,9 +168,9 @@ def test_batches_come_in_the_order_asked_for(order):
   assert method.sampler == sampler
   assert len(rows.found) == 3
   # After the two steps on synthetic data that are tried first.
-  for drawn, (benign, sources) in zip(rows.found, seen[2:]):
-    np.testing.assert_array_equal(benign, x[drawn[: cases.BATCH_SIZE]])
-    np.testing.assert_array_equal(sources, x[drawn[cases.BATCH_SIZE :]])
+  for chosen, (benign, sources) in zip(rows.found, seen[2:]):
+    np.testing.assert_array_equal(benign, x[chosen[: cases.BATCH_SIZE]])
+    np.testing.assert_array_equal(sources, x[chosen[cases.BATCH_SIZE :]])
   assert len(seen) == 5
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tf_privrob import data
+from tests.methods import drawn
 from tf_privrob import methods
 from tf_privrob import models
 
@@ -16,6 +16,7 @@ BASE = methods.HalfspacesConfig(
   batch_size=15,
   epochs=2.0,
   margin=0.2,
+  seed=0,
 )
 
 
@@ -48,6 +49,13 @@ def fitted(x=None, y=None, **changes):
   return found
 
 
+def rows_of(found, x, y):
+  """Trains; returns the rows of every step."""
+  rows = drawn.Rows()
+  found.fit(x, y, verbose=0, callbacks=[rows])
+  return rows.found
+
+
 def raw(found):
   """The weights as they were trained, before their common scale is set."""
   return found._raw.numpy()
@@ -77,15 +85,14 @@ def kesler_step(x, y, weights, margin):
   return total
 
 
-def by_loop(config, x, y):
-  """Weights without noise, from the batches that the method draws."""
+def by_loop(config, x, y, drawn_rows):
+  """Weights without noise, from the batches that the method drew."""
   x = unit(x.astype("float64"))
-  sampler = data.PoissonSampler.from_batch_size(len(x), config.batch_size, 8)
   steps = round(config.epochs * len(x) / config.batch_size)
   weights = np.zeros((x.shape[1], CLASSES))
   by_class = config.composition in ("independent_batches", "paper_literal")
-  for step in range(steps * (CLASSES if by_class else 1)):
-    rows = sampler.indices(config.seed, 0, step)
+  assert len(drawn_rows) == steps * (CLASSES if by_class else 1)
+  for step, rows in enumerate(drawn_rows):
     batch = x[rows], y[rows]
     if by_class:
       k = step % CLASSES

@@ -9,9 +9,13 @@ from scipy import stats
 from tests.methods import halfspace_cases as cases
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import randomness
 from tf_privrob.methods import halfspace_pure
+from tf_privrob.methods import outlet as outlet_lib
 
-BASE = methods.PureHalfspacesConfig(dp_epsilon=2.0, margin=0.1, net_size=40)
+BASE = methods.PureHalfspacesConfig(
+  dp_epsilon=2.0, margin=0.1, net_size=40, seed=0
+)
 
 
 def _method(dimension=2, classes=2, **changes):
@@ -59,13 +63,12 @@ def test_the_choice_has_the_law_of_the_exponential_mechanism():
   x, y = _binary()
   net = _net(BASE, 2)
   found = _method()
-  found.fit(x, y, verbose=0)
+  found.simulate(len(x), outlet=outlet_lib.Simulation(randomness.Key.of(17)))
   batch = (x[None], y[None], np.ones((1, len(x)), "float32"))
   batch = tuple(map(tf.constant, batch))
   step = tf.function(lambda: found.train_step(batch))
   seen = []
-  for number in range(400):
-    found._state.key.assign([number, 17])
+  for _ in range(400):
     step()
     chosen = found.network.layers[-1].kernel.numpy()[:, 1]
     seen.append(int((net @ chosen).argmax()))

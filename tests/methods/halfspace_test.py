@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tests.methods import halfspace_cases as cases
 from tests.methods import interrupt
-from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
@@ -90,15 +89,15 @@ def test_sensitivity_is_never_exceeded_and_attained(
 @pytest.mark.parametrize("composition", COMPOSITIONS)
 def test_without_noise_it_is_the_plain_loop(composition):
   x, y = cases.arrays()
-  found = cases.fitted(composition=composition, seed=3)
-  expected = cases.by_loop(found.config, x, y)
+  found = cases.method(composition=composition)
+  expected = cases.by_loop(found.config, x, y, cases.rows_of(found, x, y))
   np.testing.assert_allclose(cases.raw(found), expected, rtol=2e-4, atol=2e-4)
 
 
 def test_margin_one_sums_signed_examples_over_all_batches():
   x, y = cases.arrays()
-  found = cases.fitted(margin=1.01, seed=1)
-  expected = cases.by_loop(found.config, x, y)
+  found = cases.method(margin=1.01)
+  expected = cases.by_loop(found.config, x, y, cases.rows_of(found, x, y))
   np.testing.assert_allclose(cases.raw(found), expected, rtol=2e-4, atol=2e-4)
 
 
@@ -226,11 +225,11 @@ def test_features_before_the_linear_layer_are_used():
       lib.Dense(cases.CLASSES, use_bias=False),
     ]
   )
-  found = methods.Halfspaces(network, cases.BASE)
+  found = methods.Halfspaces(network, cases.BASE, public_weights="of a test")
   front = network.layers[0].get_weights()
-  found.fit(x, y, verbose=0)
+  rows = cases.rows_of(found, x, y)
   z = np.tanh(x @ front[0] + front[1])
-  expected = cases.by_loop(found.config, z, y)
+  expected = cases.by_loop(found.config, z, y, rows)
   np.testing.assert_allclose(cases.raw(found), expected, rtol=1e-3, atol=1e-3)
   texts = [a.text for a in found.privacy_statement().assumptions]
   assert any("does not depend on the private data" in text for text in texts)
@@ -259,12 +258,11 @@ def test_no_risk_is_never_reached_where_all_is_violated():
 def test_a_stopped_halfspace_stays_as_it_is():
   """A class ends with its first batch without a violation, by a loop."""
   x, y = cases.arrays()
-  found = cases.fitted(stop_risk=0.99, batch_size=2, epochs=1.0, seed=1)
-  sampler = data.PoissonSampler.from_batch_size(len(x), 2, 8)
+  found = cases.method(stop_risk=0.99, batch_size=2, epochs=1.0)
   unit, weights = cases.unit(x.astype("float64")), np.zeros((6, 3))
   stopped, later = [False] * 3, 0
-  for step in range(found.run_record["steps"]):
-    rows, k = sampler.indices(1, 0, step), step % 3
+  for step, rows in enumerate(cases.rows_of(found, x, y)):
+    k = step % 3
     args = (unit[rows], y[rows], weights[:, k], k, 0.2)
     update = cases.binary_step(*args)
     later += stopped[k] and update.any()
@@ -356,12 +354,12 @@ def test_literal_reading_claims_one_class_and_proves_all():
     composition="paper_literal", accountant="rdp"
   )
   found = methods.Halfspaces(models.linear((784,), 10), config)
-  found._plan = found.plan(60_000)
+  found.simulate(60_000)
   found.count_steps(1200, 1)
-  statement = found.privacy_statement()
+  statement = found.statement()
   assert statement.claimed.dp_epsilon == pytest.approx(1.0, abs=2e-3)
   assert statement.proven.dp_epsilon == pytest.approx(1.477, abs=0.003)
-  assert "all 1200 releases" in statement.caveats[0]
+  assert "all 1200 releases" in " ".join(statement.caveats)
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS)
@@ -375,6 +373,9 @@ def test_statement_counts_all_releases(composition):
     record["noise_multiplier"], 15 / 90, record["steps"]
   )
   proven = privacy.dp_epsilon([release], 1e-3)
+  sources = {assumption.enforced_by for assumption in statement.assumptions}
+  assert sources >= {"tf_privrob.methods.linear", "tf_privrob.models.fresh"}
+  assert "tf_privrob.privacy.ledger" not in sources  # there was none
   assert statement.releases[0]["name"] == "noisy sums of examples"
   assert statement.releases[0]["count"] == record["steps"]
   assert statement.proven.dp_epsilon == pytest.approx(proven, rel=1e-6)

@@ -14,7 +14,9 @@ from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import hidden_noise
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import secure_sgd_released
 
 BASE = methods.SecureSGDConfig(
@@ -28,6 +30,7 @@ BASE = methods.SecureSGDConfig(
   num_draws=50,
   accountant="rdp",
   checkpoint_every=1,
+  seed=0,
 )
 RELEASED = dataclasses.replace(BASE, variant="released_code")
 R = np.array([0.5, 1.0, 1.5, 0.0, 2.0])
@@ -40,7 +43,7 @@ def arrays(count=64, seed=0):
 
 
 def network():
-  return models.mlp((6,), 3, hidden=(5,))
+  return models.mlp((6,), 3, hidden=(5,), seed=0)
 
 
 def fitted(config, given=R, net=None, **kwargs):
@@ -130,28 +133,11 @@ def test_power_and_sum():
   np.testing.assert_allclose(second, 8 * first**2 / (first**2).sum())
 
 
-def test_released_update_clips_kernels_and_leaves_biases():
-  config = dataclasses.replace(RELEASED, l2_clip_norm=0.5)
+def test_released_code_clips_kernels_and_leaves_biases():
   gradients = [tf.constant([[3.0, 4.0]]), tf.constant([300.0, 400.0])]
-  kernel, bias = secure_sgd_released.update(
-    gradients, config, tf.constant([1, 2])
-  )
-  loud = config.gradient_stddev * 6
-  np.testing.assert_allclose(kernel, [[0.3, 0.4]], atol=loud)
-  np.testing.assert_allclose(bias, [300.0, 400.0], atol=loud + 1e-4)
-
-
-@pytest.mark.parametrize("history", ["2019", "2020", "2021"])
-def test_released_noise_has_its_law_and_no_other(history):
-  config = dataclasses.replace(RELEASED, noise_history=history)
-  zeros = [tf.zeros([60, 50]), tf.zeros([2000])]
-  noise = secure_sgd_released.update(zeros, config, tf.constant([3, 4]))
-  draws = np.concatenate([part.numpy().ravel() for part in noise])
-  stddev = config.gradient_stddev
-  assert stats.kstest(draws, stats.norm(scale=stddev).cdf).pvalue > 1e-3
-  for wrong in (2 / 3, 3 / 2):
-    law = stats.norm(scale=wrong * stddev)
-    assert stats.kstest(draws, law.cdf).pvalue < 1e-6
+  kernel, bias = secure_sgd_released.clip(gradients, 0.5)
+  np.testing.assert_allclose(kernel, [[0.3, 0.4]], rtol=1e-6)
+  np.testing.assert_array_equal(bias, [300.0, 400.0])
 
 
 # The draw at h.
@@ -199,26 +185,61 @@ def test_predictions_are_under_the_fixed_draw():
 # The step.
 
 
-def test_released_step_by_hand():
-  method = methods.SecureSGD(network(), RELEASED, redistribution=R)
-  method.fit(*arrays(), verbose=0)  # sets everything up
+def released_step(method):
+  """A batch, its clipped mean gradient, and what a step releases of it."""
+  outlet = outlet_lib.Simulation(randomness.Key.of(1))
+  method.simulate(64, outlet=outlet)
+  method.begin(*arrays(), (0.0, 1.0))
   x, y = (tf.constant(part[:16]) for part in arrays(seed=5))
-  before = [variable.numpy() for variable in method.network.variables]
   variables = method.network.trainable_variables
   with tf.GradientTape() as tape:
     loss = tf.reduce_mean(
       tf.nn.sparse_softmax_cross_entropy_with_logits(y, method(x))
     )
-  update = secure_sgd_released.update(
-    tape.gradient(loss, variables), RELEASED, method._state.seed(0)
+  clipped = secure_sgd_released.clip(
+    tape.gradient(loss, variables), method.config.l2_clip_norm
   )
-  method.train_step((x[None], y[None], tf.ones([1, 16])))
-  for old, gradient, variable in zip(before, update, variables):
-    np.testing.assert_allclose(variable, old - 0.1 * gradient, atol=1e-7)
+  found, batch = [], (x[None], y[None], tf.ones([1, 16]))
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(
+      method, "apply", lambda released, _: found.extend(released.tensors)
+    )
+    method.train_step(batch)
+  outlet.restart(randomness.Key.of(1))
+  return batch, clipped, found
+
+
+@pytest.mark.parametrize("history", ["2019", "2020", "2021"])
+def test_released_noise_has_its_law_and_no_other(history):
+  config = dataclasses.replace(RELEASED, noise_history=history)
+  wide = models.mlp((6,), 3, hidden=(400,))
+  method = methods.SecureSGD(wide, config, redistribution=np.ones(400))
+  _, clipped, released = released_step(method)
+  draws = np.concatenate(
+    [np.ravel(noisy - exact) for noisy, exact in zip(released, clipped)]
+  )
+  stddev = config.gradient_stddev
+  assert stats.kstest(draws, stats.norm(scale=stddev).cdf).pvalue > 1e-3
+  for wrong in (2 / 3, 3 / 2):
+    law = stats.norm(scale=wrong * stddev)
+    assert stats.kstest(draws, law.cdf).pvalue < 1e-6
+
+
+def test_released_step_by_hand():
+  method = methods.SecureSGD(network(), RELEASED, redistribution=R)
+  batch, clipped, released = released_step(method)
+  before = [variable.numpy() for variable in method.network.variables]
+  method.train_step(batch)
+  variables = method.network.trainable_variables
+  for old, noisy, exact, variable in zip(before, released, clipped, variables):
+    np.testing.assert_allclose(noisy, exact, atol=6 * RELEASED.gradient_stddev)
+    np.testing.assert_allclose(variable, old - 0.1 * noisy, atol=1e-7)
 
 
 def test_paper_with_a_public_r_is_dp_sgd_with_a_shifted_bias():
-  method = shared(BASE)
+  public = {"public_weights": "of a test"}
+  method = methods.SecureSGD(network(), BASE, redistribution=R, **public)
+  method.fit(*arrays(), verbose=0)
   plain = methods.DPSGD(
     network(),
     methods.DPSGDConfig(
@@ -227,6 +248,7 @@ def test_paper_with_a_public_r_is_dp_sgd_with_a_shifted_bias():
         for field in dataclasses.fields(methods.DPSGDConfig)
       }
     ),
+    **public,
   )
   plain.network.layers[1].bias.assign_add(method.fixed_noise[0])
   plain.fit(*arrays(), verbose=0)
@@ -343,7 +365,7 @@ def test_a_resumed_run_keeps_its_draw(tmp_path):
 def test_history_is_part_of_what_a_run_is(tmp_path):
   fitted(RELEASED, run_dir=tmp_path)
   other = dataclasses.replace(RELEASED, noise_history="2019")
-  with pytest.raises(ValueError, match="gradient_stddev"):
+  with pytest.raises(ValueError, match="noise_history: '2021' -> '2019'"):
     fitted(other, run_dir=tmp_path, resume=True)
 
 

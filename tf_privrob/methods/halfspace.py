@@ -28,10 +28,6 @@ _ASSUMPTIONS = (
     "the number of steps, of examples and of classes are public constants",
     "tf_privrob.methods",
   ),
-  privacy.Assumption(
-    "no step is taken unpaid and no noise seed is used twice, also on resume",
-    "tf_privrob.privacy.ledger",
-  ),
 )
 _RELEASE = {
   "name": "noisy sums of examples",
@@ -294,10 +290,10 @@ class Halfspaces(linear.LinearMethod):
       claimed=claimed,
       extra_caveats=caveats,
     )
-    sampling = found.assumptions[:1]
+    sampling, facts = found.assumptions[:1], self.run_facts.assumptions()
     return found.replace(
       releases=tuple({**row, **_RELEASE} for row in found.releases),
-      assumptions=(*sampling, *_ASSUMPTIONS, *self.assumptions()),
+      assumptions=(*sampling, *_ASSUMPTIONS, *self.assumptions(), *facts),
     )
 
   def ledger_parameters(self, plan) -> dict[str, Any]:
