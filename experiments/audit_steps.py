@@ -81,6 +81,7 @@ class Runs:
     rate = learning_rate or getattr(method.config, "learning_rate", 1.0)
     method.compile(tf.keras.optimizers.SGD(rate))
     self._outlet = method.simulate(len(worlds.x), value_range)
+    self._outlet.restart(_key().child("before the steps"))
     method.begin(worlds.x, worlds.y, value_range)
     method.count_steps(steps, 1)
     sampler = method.plan(len(worlds.x), worlds.x.shape[1:]).sampler

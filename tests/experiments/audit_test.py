@@ -13,6 +13,7 @@ from experiments import auditing
 from experiments import training
 from tf_privrob import data
 from tf_privrob import methods
+from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import run_folder
@@ -151,6 +152,24 @@ def test_took_part_by_hand():
   square = np.eye(3)
   found = audit_one_run.took_part(square, np.array([1.0, 0, 1]), 2.0, 0.5)
   np.testing.assert_allclose(found, np.array([1, 0, 1]) / (1 + 8), rtol=1e-4)
+
+
+def test_losses_are_compared_with_those_of_the_weights_that_fit_draws(tmp_path):
+  """Not with those of the network that it was given."""
+  digits, folder = data.load("digits"), run_folder.RunFolder(tmp_path)
+  method = methods.DPSGD(models.mlp((8, 8, 1), 10, seed=1))
+  canaries = digits.x_test[:5], digits.y_test[:5]
+  scorer = audit_one_run.LossScore(method, folder, None, canaries)
+  method.network.set_weights(models.mlp((8, 8, 1), 10, seed=2).get_weights())
+  scorer.before_step()
+  scorer.before_step()
+  np.testing.assert_allclose(scorer.result(), 0, atol=1e-6)
+  kept = audit_one_run.LossScore(method, folder, None, canaries)  # resumed
+  method.network.set_weights([0 * w for w in method.network.get_weights()])
+  kept.before_step()
+  fallen = scorer.result()
+  assert np.abs(fallen).min() > 1e-3
+  np.testing.assert_allclose(kept.result(), fallen, atol=1e-6)
 
 
 # On run folders.

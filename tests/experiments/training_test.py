@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from experiments import audit_source
 from experiments import training
 from tf_privrob import data
 from tf_privrob import methods
+from tf_privrob import run_folder
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +126,56 @@ def test_a_public_seed_repeats_what_comes_before_a_training(parts):
   )
   for a, b in zip(first.network.weights, second.network.weights):
     np.testing.assert_array_equal(a, b)
+
+
+# Initial weights from a file.
+
+
+def _fit(model, network, dataset, folder, resume=False, **flags):
+  training.fit("dp_sgd", model, dataset, network, folder, resume, flags)
+
+
+_SHORT = methods.DPSGDConfig(
+  dp_epsilon=1.0, dp_delta=1e-4, batch_size=400, epochs=1, seed=1
+)
+
+
+def test_a_private_run_keeps_weights_that_are_declared_public(
+  classifier, tmp_path
+):
+  """And so does whoever trains it again to audit it."""
+  dataset = data.load("digits")
+  start = tf.keras.models.load_model(classifier).get_weights()
+  reason = "trained on letters"
+  model = training.build(
+    "dp_sgd", _SHORT, dataset, classifier, public_weights=reason
+  )
+  folder = run_folder.RunFolder(tmp_path / "run")
+  _fit(model, classifier, dataset, folder, public_weights=reason)
+  assert model.run_record["public_weights"] == reason
+  assert any(reason in a["text"] for a in folder.privacy["assumptions"])
+  source = audit_source.load(folder)
+  for a, b in zip(source.build().network.get_weights(), start):
+    np.testing.assert_array_equal(a, b)
+  assert source.build()._public_weights == reason
+
+
+def test_a_private_run_draws_anew_what_is_not_declared(classifier, tmp_path):
+  dataset = data.load("digits")
+  model = training.build("dp_sgd", _SHORT, dataset, classifier)
+  start = model.network.get_weights()[0]
+  model.compile(tf.keras.optimizers.SGD(1e-9))
+  _fit(model, classifier, dataset, run_folder.RunFolder(tmp_path / "run"))
+  found = model.network.get_weights()[0]
+  assert np.abs(found - start).max() > 1e-2  # no step moves it that far
+  assert model.run_record["initial_weights"] == "drawn"
+
+
+def test_there_must_be_a_run_to_resume(tmp_path):
+  """A misspelt folder is not a new run."""
+  dataset = data.load("digits")
+  model = training.build("dp_sgd", _SHORT, dataset, "mlp")
+  folder = run_folder.RunFolder(tmp_path / "mispelt")
+  with pytest.raises(ValueError, match="Expected a run to resume"):
+    _fit(model, "mlp", dataset, folder, resume=True)
+  assert not folder.path.exists()

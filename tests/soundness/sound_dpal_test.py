@@ -22,6 +22,7 @@ def trained(**changes):
     "l2_clip_norm": CLIP,
     "batch_size": 16,
     "epochs": 1,
+    "seed": 0,
     **changes,
   }
   found = methods.SoundDPAL(
