@@ -561,3 +561,49 @@ def test_network_without_weights_is_refused():
   network = tf.keras.Sequential([_layers.Input((4,)), _layers.Flatten()])
   with pytest.raises(ValueError, match="trainable weights"):
     gradients.ClippedGradients(_cross_entropy(network), network, 1.0)
+
+
+def test_another_precision_is_refused():
+  """Before, float16 was a raw error, and TensorFloat-32 was not looked at."""
+  network = tf.keras.Sequential([_layers.Input((4,)), _layers.Dense(2)])
+  double = tf.keras.Sequential(
+    [_layers.Input((4,), dtype="float64"), _layers.Dense(2, dtype="float64")]
+  )
+  with pytest.raises(ValueError, match=r"kernel:0' in float64"):
+    gradients.ClippedGradients(_cross_entropy(double), double, 1.0)
+  clipped = gradients.ClippedGradients(
+    lambda batch, seed: tf.cast(network(batch[0])[:, 0], tf.float16),
+    network,
+    1.0,
+  )
+  with pytest.raises(ValueError, match="losses in float32, received float16"):
+    clipped((tf.ones([3, 4]),))
+
+
+def test_mixed_precision_equals_the_loop():
+  network = tf.keras.Sequential(
+    [_layers.Input((4,)), _layers.Dense(3, dtype="mixed_bfloat16")]
+  )
+
+  def loss(batch, seed):
+    del seed
+    logits = tf.cast(network(batch[0]), tf.float32)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], logits)
+
+  batch = (tf.constant(_random((5, 4))), tf.constant(_labels(5)))
+  expected, _ = _loop(loss, network.trainable_variables, batch, 0.3)
+  found = gradients.ClippedGradients(loss, network, 0.3)(batch).gradients
+  for one, other in zip(found, expected):
+    np.testing.assert_allclose(one, other, atol=0.02)
+
+
+def test_tensor_float_32_is_refused(monkeypatch):
+  monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+  network = _network()
+  with pytest.raises(ValueError, match="TensorFloat-32"):
+    gradients.ClippedGradients(_cross_entropy(network), network, 1.0)
+  tf.config.experimental.enable_tensor_float_32_execution(False)
+  try:
+    gradients.ClippedGradients(_cross_entropy(network), network, 1.0)
+  finally:
+    tf.config.experimental.enable_tensor_float_32_execution(True)

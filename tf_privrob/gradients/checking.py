@@ -17,6 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 _TOLERANCE = 1e-5
+_MIXES = (
+  "Expected a loss in which each example stands alone, but what belongs to"
+  " example {} of {} depends on others, or was attributed to others, so"
+  " clipping would not bound one example's influence. Usual causes: a layer or"
+  " a loss that mixes the batch (batch statistics, a mean over it), a weight"
+  " used outside its own layer, copies joined by tf.concat, not tf.repeat, or"
+  " random numbers that do not follow the seed."
+)
 _KINDS = ("random", "low", "high", "zeros")
 _LARGE = 32  # rows; few replacements, since what is compared grows with them
 
@@ -32,7 +40,8 @@ def fixed_draws(network: tf.keras.layers.Layer) -> Iterator[None]:
   layers = [
     layer
     for layer in network.submodules
-    if hasattr(layer, "_random_generator") and "call" in dir(layer)
+    if isinstance(layer, tf.keras.layers.Layer)
+    and hasattr(layer, "_random_generator")
   ]
   generators = [layer._random_generator for layer in layers]
   try:
@@ -106,7 +115,52 @@ def _rows(rng, tensor: np.ndarray, size: int, kind: str) -> np.ndarray:
   return rng.integers(min(low, 0), high + 1, shape).astype(tensor.dtype)
 
 
-def changed_row(
+def replace_rows(tried, variables, batch, seed, size: int) -> None:
+  """Raises if replaced rows change what belongs to others.
+
+  Args:
+    tried: `tried(batch, seed)` returns tensors whose first axis is that of the
+      rows, a sum of gradients, and the same sum by its definition.
+    variables: whose values are tried as they are and at random.
+    batch: see `replacements`.
+    seed: of every pass.
+    size: rows of the batches.
+  """
+  _replace_rows(tried, batch, seed, size)
+  for spread in (1.0, 4.0):
+    with random_weights(variables, spread):
+      _replace_rows(tried, batch, seed, size)
+
+
+def _replace_rows(tried, batch, seed, size: int) -> None:
+  before = None
+  for rows, kept in replacements(batch, size):
+    found, total, expected = tried(tuple(map(tf.constant, rows)), seed)
+    before = found if before is None else before
+    changed = _changed_row(before, found, kept)
+    if changed is not None or not _is_close(total, expected):
+      raise ValueError(_MIXES.format(changed or 0, size))
+
+
+def replace_others(compiled, batch, seed, size: int) -> None:
+  """Raises if the sum over the first row alone changes with the others.
+
+  Args:
+    compiled: `compiled(batch, mask, seed)` returns a `ClippedSum`.
+    batch: see `replacements`.
+    seed: of every pass.
+    size: rows of the batches.
+  """
+  mask, before = tf.one_hot(0, size), None
+  for rows, kept in replacements(batch, size):
+    if kept[0]:
+      found = compiled(tuple(map(tf.constant, rows)), mask, seed).gradients
+      before = found if before is None else before
+      if not _is_close(found, before):
+        raise ValueError(_MIXES.format(0, size))
+
+
+def _changed_row(
   before: Sequence[tf.Tensor], after: Sequence[tf.Tensor], kept: np.ndarray
 ) -> int | None:
   """The first row that was kept and yet is another; tensors are [rows, ...]."""
@@ -122,9 +176,10 @@ def changed_row(
   return None
 
 
-def is_close(found: Sequence[tf.Tensor], expected: Sequence[tf.Tensor]) -> bool:
-  """Whether two lists of tensors are the same to one part in a thousand."""
+def _is_close(
+  found: Sequence[tf.Tensor], expected: Sequence[tf.Tensor]
+) -> bool:
+  """Whether both are the same to one part in a thousand, or not finite."""
+  length = float(tf.linalg.global_norm(expected))
   distance = tf.linalg.global_norm([f - e for f, e in zip(found, expected)])
-  return float(distance) <= 1e-3 * (
-    float(tf.linalg.global_norm(expected)) + 1e-6
-  )
+  return not math.isfinite(length) or float(distance) <= 1e-3 * (length + 1e-6)

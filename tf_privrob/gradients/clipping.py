@@ -28,15 +28,6 @@ ROUNDING_MARGIN = 1 - 5e-4
 
 LossFn = Callable[..., tf.Tensor]
 
-_MIXES = (
-  "Expected a loss in which each example stands alone, but what belongs to"
-  " example {} of {} depends on others, or was attributed to others, so"
-  " clipping would not bound one example's influence. Usual causes: a layer or"
-  " a loss that mixes the batch (batch statistics, a mean over it), a weight"
-  " used outside its own layer, copies joined by tf.concat, not tf.repeat, or"
-  " random numbers that do not follow the seed."
-)
-
 
 class ClippedSum(NamedTuple):
   """What a logical batch contributes to one step.
@@ -152,6 +143,7 @@ class ClippedGradients:
     """Refuses layers whose gradients cannot be clipped one by one."""
     state.refuse_batch_normalization(network)
     state.refuse_stateful_layers(network)
+    _require_float32(network)
 
   def sensitivity(self, neighbouring: str = "add_or_remove_one") -> float:
     """Largest l2 distance between the sums of two neighbouring batches."""
@@ -262,40 +254,18 @@ class ClippedGradients:
       return
     with checking.fixed_draws(self._network):
       for size in sizes:
-        traced = tf.function(self._rows_and_sums)
-        self._check_rows(traced, batch, seed, size)
-        for spread in (1.0, 4.0):
-          with checking.random_weights(self.variables, spread):
-            self._check_rows(traced, batch, seed, size)
+        tried = tf.function(self._rows_and_sums)
+        checking.replace_rows(tried, self.variables, batch, seed, size)
       if self._jit_compile:
-        self._check_compiled(batch, seed, min(sizes))
+        # Not `_compiled_sum`, which would keep the fixed draws.
+        compiled = tf.function(self._sum, jit_compile=True)
+        checking.replace_others(compiled, batch, seed, min(sizes))
 
   def _gradients_of_all(self, batch, seed):
+    """Forward and backward pass, as a whole."""
     with tf.GradientTape() as tape:
       losses, _ = self._losses(batch, seed)
-    return _gradients(tape, losses, self.variables)
-
-  def _check_rows(self, traced, batch, seed, size: int) -> None:
-    """Replaces rows of a batch of this size, at the weights as they are."""
-    before = None
-    for rows, kept in checking.replacements(batch, size):
-      found, total, expected = traced(tuple(map(tf.constant, rows)), seed)
-      before = found if before is None else before
-      changed = checking.changed_row(before, found, kept)
-      if changed is not None or not checking.is_close(total, expected):
-        raise ValueError(_MIXES.format(changed or 0, size))
-
-  def _check_compiled(self, batch, seed, size: int) -> None:
-    """The first row alone, as XLA computes it, while others are replaced."""
-    # Not `_compiled_sum`, which would keep the fixed draws.
-    compiled = tf.function(self._sum, jit_compile=True)
-    mask, before = tf.one_hot(0, size), None
-    for rows, kept in checking.replacements(batch, size):
-      if kept[0]:
-        found = compiled(tuple(map(tf.constant, rows)), mask, seed).gradients
-        before = found if before is None else before
-        if not checking.is_close(found, before):
-          raise ValueError(_MIXES.format(0, size))
+    return recording.dense_gradients(tape, losses, self.variables)
 
   def _rows_and_sums(self, batch, seed):
     """All that belongs to a row; a sum of gradients, also by its definition."""
@@ -308,7 +278,7 @@ class ClippedGradients:
     return (
       [*rows, weights, losses, *metrics.values()],
       [factor.weighted_sum(weights) for factor in found],
-      _gradients(tape, losses, self.variables, weights),
+      recording.dense_gradients(tape, losses, self.variables, weights),
     )
 
   def _per_example(self, batch, seed):
@@ -328,6 +298,11 @@ class ClippedGradients:
         f"Expected one loss per example, shape [{batch[0].shape[0]}], received"
         f" shape {losses.shape}. Use a loss with reduction='none' and do not"
         " average over the batch; the batch size must be static."
+      )
+    if losses.dtype != tf.float32:
+      raise ValueError(
+        f"Expected losses in float32, received {losses.dtype.name}. Cast the"
+        " network's outputs to float32 before the loss."
       )
     return losses, metrics
 
@@ -366,7 +341,7 @@ class ClippedGradients:
         losses, metrics = self._losses(
           tuple(tensor[tf.newaxis] for tensor in tensors), row_seed
         )
-      gradients = _gradients(tape, losses, self.variables)
+      gradients = recording.dense_gradients(tape, losses, self.variables)
       return gradients, losses[0], {k: v[0] for k, v in metrics.items()}
 
     rows = tf.range(batch[0].shape[0])
@@ -400,12 +375,20 @@ def sum_of(values: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
   return tf.reduce_sum(tf.where(kept > 0, kept * values, 0.0))
 
 
-def _gradients(tape, losses, variables, weights=None) -> list[tf.Tensor]:
-  """Dense gradients of sum_i weights_i losses_i."""
-  gradients = tape.gradient(
-    losses,
-    variables,
-    output_gradients=weights,
-    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-  )
-  return [tf.convert_to_tensor(gradient) for gradient in gradients]
+def _require_float32(network: tf.keras.layers.Layer) -> None:
+  """Refuses a precision that bounds on rounding do not hold for."""
+  for variable in network.trainable_variables:
+    if variable.dtype != tf.float32:
+      raise ValueError(
+        f"Expected weights in float32, received {variable.name!r} in"
+        f" {variable.dtype.name}: norms are bounded for float32. Build the"
+        " network with the dtype policy 'float32' or 'mixed_bfloat16'."
+      )
+  shortened = tf.config.experimental.tensor_float_32_execution_enabled()
+  if shortened and tf.config.list_physical_devices("GPU"):
+    raise ValueError(
+      "Expected products in float32, received a GPU that may shorten them to 11"
+      " bits (TensorFloat-32), by which a clipped gradient could be longer than"
+      " l2_clip_norm. Call"
+      " tf.config.experimental.enable_tensor_float_32_execution(False) first."
+    )

@@ -104,3 +104,19 @@ def _without_activation(layer, original, args, kwargs) -> tf.Tensor:
     return original(*args, **kwargs)
   finally:
     layer.activation = activation
+
+
+def dense_gradients(
+  tape: tf.GradientTape,
+  losses: tf.Tensor,
+  variables: Sequence[tf.Variable],
+  weights: tf.Tensor | None = None,
+) -> list[tf.Tensor]:
+  """Of sum_i weights_i losses_i; zeros where a variable is not used."""
+  gradients = tape.gradient(
+    losses,
+    variables,
+    output_gradients=weights,
+    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+  )
+  return [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -1,0 +1,175 @@
+"""Layers that act row by row: exact classes, and settings to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_layers = tf.keras.layers
+_activations = tf.keras.activations
+
+# Row by row whatever their settings, but for their activation.
+_PLAIN = frozenset(
+  getattr(_layers, name)
+  for name in """
+    Activation ELU LeakyReLU PReLU ReLU ThresholdedReLU
+    Dense Conv1D Conv2D Conv3D Conv1DTranspose Conv2DTranspose Conv3DTranspose
+    DepthwiseConv1D DepthwiseConv2D SeparableConv1D SeparableConv2D
+    AveragePooling1D AveragePooling2D AveragePooling3D
+    MaxPooling1D MaxPooling2D MaxPooling3D
+    GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D
+    GlobalMaxPooling1D GlobalMaxPooling2D GlobalMaxPooling3D
+    Cropping1D Cropping2D Cropping3D ZeroPadding1D ZeroPadding2D ZeroPadding3D
+    UpSampling1D UpSampling2D UpSampling3D Flatten Permute RepeatVector Reshape
+    GaussianDropout GaussianNoise SpatialDropout1D SpatialDropout2D
+    SpatialDropout3D
+  """.split()
+)
+_MERGING = frozenset(
+  getattr(_layers, name)
+  for name in "Add Average Maximum Minimum Multiply Subtract".split()
+)
+# Their `axis` may not be that of the batch.
+_WITH_AXIS = frozenset(
+  getattr(_layers, name)
+  for name in """
+    Concatenate GroupNormalization LayerNormalization Softmax UnitNormalization
+  """.split()
+)
+_RECURRENT = frozenset(
+  {_layers.RNN, _layers.GRU, _layers.LSTM, _layers.SimpleRNN}
+)
+_CELLS = frozenset({_layers.GRUCell, _layers.LSTMCell, _layers.SimpleRNNCell})
+_ATTENTION = frozenset({_layers.AdditiveAttention, _layers.Attention})
+SEVERAL_INPUTS = _MERGING | _ATTENTION | {_layers.Concatenate, _layers.Dot}
+
+# By identity: a function of the same name may do anything.
+_OVER_THE_LAST_AXIS = (_activations.softmax, tf.nn.softmax, tf.nn.log_softmax)
+_ELEMENTWISE = (
+  *(
+    getattr(_activations, name)
+    for name in """
+      elu exponential gelu hard_sigmoid linear mish relu selu sigmoid softplus
+      softsign swish tanh
+    """.split()
+  ),
+  *(
+    getattr(tf.nn, name)
+    for name in """
+      elu gelu leaky_relu relu relu6 selu sigmoid silu softplus softsign tanh
+    """.split()
+  ),
+)
+# TensorFlow's own names of functions that act element by element.
+OPERATORS = frozenset(
+  """
+    __operators__.add clip_by_value math.abs math.add math.divide math.exp
+    math.maximum math.minimum math.multiply math.negative math.pow math.sigmoid
+    math.sign math.sqrt math.square math.subtract math.tanh math.truediv
+    nn.elu nn.gelu nn.leaky_relu nn.relu nn.relu6 nn.selu nn.silu math.softplus
+    nn.softsign
+  """.split()
+)
+_OUR_ROOMS = ("tf_privrob.layers.", "tf_privrob.methods.")
+
+
+def fault(layer, ranks: Sequence[int]) -> str | None:
+  """What is not known of the layer itself; "" where it is its class."""
+  kind = type(layer)
+  if not _is_known(kind):
+    return ""
+  if overridden(layer):
+    return f", whose {overridden(layer)} was replaced"
+  if getattr(layer, "activity_regularizer", None) is not None:
+    return " with an activity regulariser"
+  for name in ("activation", "recurrent_activation"):
+    if not _is_activation(getattr(layer, name, None), ranks[0]):
+      return f" with an {name.replace('_', ' ')} of its own"
+  rule = _CONDITIONS.get(kind)
+  return None if rule is None or rule(layer, ranks) else " with its settings"
+
+
+def _is_known(kind: type) -> bool:
+  ours = vars(kind).get("row_wise") is True and (
+    f"{kind.__module__}.".startswith(_OUR_ROOMS)
+  )
+  return ours or kind in _PLAIN or kind in _CELLS or kind in _CONDITIONS
+
+
+def overridden(layer) -> str | None:
+  """A method that this one layer has instead of its class'."""
+  for name in vars(layer):
+    if callable(getattr(type(layer), name, None)):
+      return name
+  return None
+
+
+def _is_activation(function, rank: int) -> bool:
+  if function is None or isinstance(function, _layers.Layer):
+    return True  # a layer is among `parts`
+  if any(function is known for known in _OVER_THE_LAST_AXIS):
+    return rank > 1
+  return any(function is known for known in _ELEMENTWISE)
+
+
+def parts(layer, rank: int) -> list[tuple[Any, int]]:
+  """Layers inside a layer, with the rank of what they are called on."""
+  kind, found = type(layer), []
+  if isinstance(getattr(layer, "activation", None), _layers.Layer):
+    found.append((layer.activation, rank))
+  if kind is _layers.Bidirectional:
+    found += [(layer.forward_layer, rank), (layer.backward_layer, rank)]
+  if kind is _layers.TimeDistributed:
+    found.append((layer.layer, rank - 1))
+  if kind in _RECURRENT or kind is _layers.StackedRNNCells:
+    cells = getattr(layer, "cells", None) or [layer.cell]
+    found += [(cell, rank) for cell in cells]
+  return found
+
+
+def _axes_are_apart(layer, ranks) -> bool:
+  """Whether the axes of a layer leave the batch's alone."""
+  axes = np.ravel(layer.axes if type(layer) is _layers.Dot else layer.axis)
+  return all(int(axis) % rank for axis in axes for rank in ranks)
+
+
+def _draws_freely(layer, ranks) -> bool:
+  del ranks
+  return layer.noise_shape is None and np.ndim(layer.rate) == 0
+
+
+def _is_frozen(layer, ranks) -> bool:
+  """Batch normalisation by stored statistics."""
+  plain = layer.virtual_batch_size is None and not layer.renorm
+  return plain and not layer.trainable and _axes_are_apart(layer, ranks)
+
+
+def _attends_within_rows(layer, ranks) -> bool:
+  axes = getattr(layer, "_attention_axes", None)
+  apart = axes is None or all(0 < axis < min(ranks) - 1 for axis in axes)
+  return min(ranks) > 2 and apart
+
+
+_CONDITIONS = {
+  **dict.fromkeys(_MERGING, lambda layer, ranks: True),
+  **dict.fromkeys(_WITH_AXIS, _axes_are_apart),
+  **dict.fromkeys(_ATTENTION, _attends_within_rows),
+  **dict.fromkeys(
+    _RECURRENT, lambda layer, _: not (layer.stateful or layer.time_major)
+  ),
+  _layers.AlphaDropout: _draws_freely,
+  _layers.BatchNormalization: _is_frozen,
+  _layers.Bidirectional: lambda layer, ranks: True,
+  _layers.Dot: _axes_are_apart,
+  _layers.Dropout: _draws_freely,
+  _layers.Embedding: lambda layer, ranks: not layer.mask_zero,
+  _layers.MultiHeadAttention: _attends_within_rows,
+  _layers.Rescaling: lambda layer, _: (
+    not (np.ndim(layer.scale) or np.ndim(layer.offset))
+  ),
+  _layers.StackedRNNCells: lambda layer, ranks: True,
+  _layers.TimeDistributed: lambda layer, ranks: True,
+}
