@@ -50,9 +50,9 @@ NOT_TRIED = (
   "No finite figure is known: {name} with sampler {sampler!r} is not among the"
   " combinations that were tried on neighbouring data sets."
 )
-WITHOUT_NOISE = (
-  "No finite figure is known: a release had no noise, or noise whose scale was"
-  " not fixed before the data were seen."
+LESS_NOISE = (
+  "No finite figure is known: a release had less noise than is accounted, none,"
+  " or noise whose scale was not fixed before the data were seen."
 )
 CHANGED = (
   "No finite figure is known: the weights are not those that the training"
@@ -67,6 +67,12 @@ def tried(model: Any, sampler: str) -> bool:
   return ours and (kind.__name__, sampler) in COMBINATIONS
 
 
+def _accounted(found: privacy.PrivacyStatement) -> float:
+  """The noise multiplier of the steps, as the statement accounts it."""
+  parameters = found.releases[0]["parameters"] if found.releases else {}
+  return parameters.get("noise_multiplier", 0.0)
+
+
 def complete(
   model: Any, found: privacy.PrivacyStatement
 ) -> privacy.PrivacyStatement:
@@ -77,8 +83,9 @@ def complete(
     if not tried(model, found.sampler):
       name = type(model).__name__
       reasons.append(NOT_TRIED.format(name=name, sampler=found.sampler))
-    if record.get("outlet_multiplier") is None:
-      reasons.append(WITHOUT_NOISE)
+    drawn = record.get("outlet_multiplier")
+    if drawn is None or drawn < _accounted(found) * (1 - 1e-9):
+      reasons.append(LESS_NOISE)
     if record.get("weights") not in (None, models.fingerprint(model.network)):
       reasons.append(CHANGED)
   if reasons:
