@@ -92,6 +92,18 @@ def test_model_and_record_hold_no_key(tmp_path):
   assert loaded.config.seed is None
 
 
+def test_less_noise_than_is_accounted_proves_nothing(monkeypatch):
+  real = outlet_lib.Outlet.gaussian
+
+  def halved(self, sums, stddevs, sensitivity):
+    return real(self, sums, stddevs / 2, sensitivity)
+
+  monkeypatch.setattr(outlet_lib.Outlet, "gaussian", halved)
+  found = _fit(_method()).privacy_statement()
+  assert found.proven is None
+  assert "less noise than is accounted" in found.caveats[0]
+
+
 # The seed (item 2). It was 0 by default: two models had identical weights.
 
 
