@@ -337,7 +337,7 @@ def test_with_privacy_it_is_dp_sgd():
   assert method.plan(64) == plain.plan(64)
   statement = method.privacy_statement()
   wanted = privacy.PrivacyStatement.for_dp_sgd(
-    1.0, 0.25, 2, 1e-3, accountant="rdp"
+    1.0, 0.25, 2, 1e-3, accountant="rdp", facts=method.run_facts
   )
   assert statement.proven == wanted.proven
   assert 1 < statement.proven.dp_epsilon < 50

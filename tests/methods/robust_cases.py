@@ -89,12 +89,7 @@ def prepared(case, net=None, count=COUNT, **changes):
 
 
 def prepare(method, count=COUNT, value_range=(0.0, 1.0)):
-  shape = method.network.input_shape[1:]
-  plan = method.plan(count, shape)
-  method._plan = plan
-  method.compile(optimizer=method.make_optimizer(plan.steps))
-  classes = method.network.output_shape[-1]
-  method.prepare(plan, shape, value_range, classes)
+  method.simulate(count, value_range)
   return method
 
 

@@ -100,7 +100,7 @@ def test_copies_of_an_example_are_averaged():
 
 def test_batch_normalization_sees_whole_batches_and_attacks_do_not_touch_it():
   method = cases.prepared("pgd", _normalised())
-  assert method._plan.sampler.physical_batch_size == 16
+  assert method.sampler.physical_batch_size == 16
   moving = method.network.layers[2].moving_mean
   x, y = cases.tensors(16)
   before = moving.numpy()

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import randomness
 
 SIZE, CLASSES, COUNT, BATCH = 6, 3, 96, 48
 STEPS = 2 * COUNT // BATCH
@@ -84,9 +85,16 @@ def prepared(config=PAPER, kind="tanh", count=COUNT, **changes):
   """The method just before its first step, by SGD with rate 1."""
   found = method(config, kind, **changes)
   found.compile(tf.keras.optimizers.SGD(1.0))
-  found._plan = found.plan(count, (SIZE,))
-  found.prepare(found._plan, (SIZE,), (0.0, 1.0), CLASSES)
+  found.simulate(count)
+  begin_step(found, 0)
   return found
+
+
+def begin_step(found, seed):
+  """The first step, with other noise and other public draws for each seed."""
+  key = randomness.Key.of(seed)
+  found.outlet.restart(key.child("noise"))
+  found.set_step(key.stateless_seed(), 0)
 
 
 def batch(count=BATCH, seed=0, mask=None):
@@ -111,13 +119,12 @@ class Stepper:
   def __call__(self, rows, seed):
     """The sums that were applied, one array a variable."""
     found = self._method
-    words = np.random.SeedSequence([5, seed]).generate_state(2)
-    found.set_session(words.view(np.int32), 0)
+    begin_step(found, seed)
     variables = found.network.trainable_variables
     for variable, value in zip(variables, self._start):
       variable.assign(value)
     self._step(rows)
-    size = found._plan.sampler.expected_batch_size
+    size = found.sampler.expected_batch_size
     return [
       size * (value - variable.numpy())
       for variable, value in zip(variables, self._start)

@@ -8,6 +8,7 @@ from tests.methods import robust_cases as cases
 from tf_privrob import bounds
 from tf_privrob import certify
 from tf_privrob import methods
+from tf_privrob import randomness
 
 _layers = tf.keras.layers
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [-0.5, 1.5, 1.0]], np.float32)
@@ -139,7 +140,7 @@ def test_projections_are_drawn_anew_at_each_step():
   x, y = cases.tensors(6)
   values = []
   for step in (0, 0, 1):
-    method._state.step.assign(step)
+    method.set_step(randomness.Key.of(step).stateless_seed(), step)
     values.append(row_losses(method, x, y)[0].numpy())
   np.testing.assert_array_equal(values[0], values[1])
   assert np.abs(values[0] - values[2]).max() > 1e-3

@@ -209,9 +209,10 @@ class Method(tf.keras.Model):
     """Whether a new run begins with weights that `fit` draws."""
     return self._public_weights is None
 
-  def draw_initial_weights(self, key: randomness.Key) -> None:
-    """Gives the network fresh weights, as its own configuration says."""
-    models.redraw(self.network, key, self._own_layers)
+  @property
+  def drawn_network(self) -> tf.keras.Model:
+    """What gets fresh weights then: all of the network, or a part of it."""
+    return self.network
 
   @property
   def outlet(self) -> outlet_lib.Outlet:
@@ -339,28 +340,22 @@ class Method(tf.keras.Model):
 
   def _start_weights(self, key: randomness.Key, resume: bool) -> None:
     """Draws the weights that a new run begins with, or keeps declared ones."""
-    if self._public_weights is not None:
-      for weight in self.network.weights:
-        if not np.all(np.isfinite(weight.numpy())):
-          raise ValueError(
-            f"Expected finite weights, received NaN or infinity in"
-            f" {weight.name!r}. Start from a fresh network."
-          )
-      self._run_record.update(
-        initial_weights="public", public_weights=self._public_weights
-      )
-      return
     if not self.draws_initial_weights:
+      _require_finite(self.network)
+      if self._public_weights is not None:
+        self._run_record.update(
+          initial_weights="public", public_weights=self._public_weights
+        )
       return
-    signs = models.signs_of_training(self.network)
+    signs = models.signs_of_training(self.drawn_network)
     if signs and not resume:
       raise ValueError(
         f"Expected a fresh network, whose weights fit draws anew, received"
-        f" {self.network.name!r}, which shows signs of training: {signs}. Pass"
-        " public_weights='why they do not depend on the private data' to keep"
-        " its weights, or build it again."
+        f" {self.drawn_network.name!r}, which shows signs of training: {signs}."
+        " Pass public_weights='why they do not depend on the private data' to"
+        " keep its weights, or build it again."
       )
-    self.draw_initial_weights(key)
+    models.redraw(self.drawn_network, key, self._own_layers)
     self._run_record["initial_weights"] = "drawn"
 
   def _settle_plan(self, num_examples, shape, value_range, classes) -> None:
@@ -491,6 +486,16 @@ def _require_float32(network: tf.keras.Model) -> None:
       raise ValueError(
         f"Expected a network that computes in float32, received {kind} in"
         f" {layer.name!r}. Build it under the default policy."
+      )
+
+
+def _require_finite(network: tf.keras.Model) -> None:
+  """Refuses weights to keep that are NaN or infinite."""
+  for weight in network.weights:
+    if not np.all(np.isfinite(weight.numpy())):
+      raise ValueError(
+        f"Expected finite weights, received NaN or infinity in"
+        f" {weight.name!r}. Start from a fresh network."
       )
 
 
