@@ -20,7 +20,7 @@ from tf_privrob.methods import projection
 _layers = tf.keras.layers
 SHAPE, CLASSES = (8, 8, 1), 3
 BASE = methods.PixelDPConfig(
-  batch_size=16, epochs=1.0, sampler="shuffle", learning_rate=0.1
+  batch_size=16, epochs=1.0, sampler="shuffle", learning_rate=0.1, seed=0
 )
 
 
@@ -55,10 +55,7 @@ def arrays(count=64, seed=0):
 
 
 def prepared(method):
-  method.compile()
-  plan = method.plan(64, SHAPE)
-  method._plan = plan
-  method.prepare(plan, SHAPE, (0.0, 1.0), CLASSES)
+  method.simulate(64)
   return method
 
 

@@ -9,7 +9,7 @@ from tf_privrob import methods
 from tf_privrob import models
 
 SHAPE, CLASSES, COUNT = (4, 4, 1), 3, 64
-SMALL = {"batch_size": 16, "epochs": 1.0, "learning_rate": 0.05}
+SMALL = {"batch_size": 16, "epochs": 1.0, "learning_rate": 0.05, "seed": 0}
 ATTACKED = {**SMALL, "attack_eps": 0.1}
 PRIVATE = {
   "private": True,

@@ -48,7 +48,7 @@ def on_linear(case, scale=1.0, **changes):
 @pytest.mark.parametrize(("step", "kappa"), [(0, 1.0), (6, 0.75), (10, 0.5)])
 def test_ibp_mixes_at_kappa(step, kappa):
   method = on_linear("ibp", warmup="2", attack_ramp="8")
-  method._state.step.assign(step)
+  method.set_step([0, 0], step)
   x, y = points()
   found, _ = row_losses(method, x, y)
   clean = x.numpy() @ WEIGHTS
