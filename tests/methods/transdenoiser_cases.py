@@ -86,15 +86,7 @@ def prepared(config=PAPER, kind="tanh", count=COUNT, **changes):
   found = method(config, kind, **changes)
   found.compile(tf.keras.optimizers.SGD(1.0))
   found.simulate(count)
-  begin_step(found, 0)
   return found
-
-
-def begin_step(found, seed):
-  """The first step, with other noise and other public draws for each seed."""
-  key = randomness.Key.of(seed)
-  found.outlet.restart(key.child("noise"))
-  found.set_step(key.stateless_seed(), 0)
 
 
 def batch(count=BATCH, seed=0, mask=None):
@@ -119,7 +111,9 @@ class Stepper:
   def __call__(self, rows, seed):
     """The sums that were applied, one array a variable."""
     found = self._method
-    begin_step(found, seed)
+    key = randomness.Key.of(seed)
+    found.set_step(key.stateless_seed(), 0)
+    found.outlet.restart(key.child("noise"))
     variables = found.network.trainable_variables
     for variable, value in zip(variables, self._start):
       variable.assign(value)

@@ -12,6 +12,7 @@ from tests.methods import transdenoiser_cases as cases
 from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import privacy
+from tf_privrob import randomness
 
 NOTHING = np.zeros(cases.BATCH, "float32")
 
@@ -50,7 +51,7 @@ def test_both_groups_together_have_twice_the_variance():
   seen = {}
   for seed in range(150):
     update = step(rows, seed)
-    cases.begin_step(found, seed)
+    found.set_step(randomness.Key.of(seed).stateless_seed(), 0)
     total = found._clipped.over_chunks(rows[:2], rows[2], found._state.seed(1))
     both = bool(np.all(total.members.numpy() > 0))
     seen.setdefault(both, []).append(

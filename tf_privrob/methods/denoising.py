@@ -94,7 +94,7 @@ class DenoiserSGD(dp_sgd.DPSGD):
       self._run_record["public_data"] = "disjoint"
 
   @property
-  def drawn_network(self) -> tf.keras.Model:
+  def drawn_part(self) -> tf.keras.Model:
     """The denoiser; the classifier is public and stays."""
     return self.denoiser
 

@@ -210,9 +210,13 @@ class Method(tf.keras.Model):
     return self._public_weights is None
 
   @property
-  def drawn_network(self) -> tf.keras.Model:
-    """What gets fresh weights then: all of the network, or a part of it."""
+  def drawn_part(self) -> tf.keras.Model:
+    """What of the network begins with weights that `fit` draws: all of it."""
     return self.network
+
+  def draw_initial_weights(self, key: randomness.Key) -> None:
+    """Gives it fresh weights, as its own configuration says."""
+    models.redraw(self.drawn_part, key, self._own_layers)
 
   @property
   def outlet(self) -> outlet_lib.Outlet:
@@ -347,15 +351,15 @@ class Method(tf.keras.Model):
           initial_weights="public", public_weights=self._public_weights
         )
       return
-    signs = models.signs_of_training(self.drawn_network)
+    signs = models.signs_of_training(self.drawn_part)
     if signs and not resume:
       raise ValueError(
         f"Expected a fresh network, whose weights fit draws anew, received"
-        f" {self.drawn_network.name!r}, which shows signs of training: {signs}."
-        " Pass public_weights='why they do not depend on the private data' to"
-        " keep its weights, or build it again."
+        f" {self.network.name!r}, which shows signs of training: {signs}. Pass"
+        " public_weights='why they do not depend on the private data' to keep"
+        " its weights, or build it again."
       )
-    models.redraw(self.drawn_network, key, self._own_layers)
+    self.draw_initial_weights(key)
     self._run_record["initial_weights"] = "drawn"
 
   def _settle_plan(self, num_examples, shape, value_range, classes) -> None:
