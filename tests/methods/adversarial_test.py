@@ -81,7 +81,7 @@ def test_default_step_follows_the_radius_of_the_moment():
   )
   x, y = tf.constant([[0.5, 0.5]]), tf.constant([0])
   for step, radius in ((0, 0.0), (5, 0.1), (10, 0.2)):
-    method._state.step.assign(step)
+    method.set_step([0, 0], step)
     moved = method.adversarial_examples(x, y, SEED) - x
     np.testing.assert_allclose(np.abs(moved), radius / 2, atol=1e-6)
 
@@ -107,9 +107,9 @@ def test_warm_up_is_natural():
   x, y = points()
   weights = np.array(WEIGHTS, np.float32)
   clean = cases.cross_entropy(x.numpy() @ weights, y.numpy())
-  method._state.step.assign(2)
+  method.set_step([0, 0], 2)
   np.testing.assert_allclose(row_losses(method, x, y)[0], clean, rtol=1e-5)
-  method._state.step.assign(3)
+  method.set_step([0, 0], 3)
   assert np.all(row_losses(method, x, y)[0] > clean + 1e-3)
 
 

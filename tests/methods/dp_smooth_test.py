@@ -21,6 +21,7 @@ BASE = methods.DPSmoothConfig(
   learning_rate=0.5,
   augmentation_multiplicity=3,
   smoothing_stddev=0.3,
+  seed=0,
 )
 VARIANTS = {
   "plain": {},
@@ -53,10 +54,7 @@ def _method(**changes):
 
 def _prepared(**changes):
   method = _method(**changes)
-  plan = method.plan(64, SHAPE)
-  method._plan = plan
-  method.compile()
-  method.prepare(plan, SHAPE, (0.0, 1.0), CLASSES)
+  method.simulate(64)
   return method
 
 
@@ -187,7 +185,7 @@ def test_attack_grows_over_the_warmup():
   method = _prepared(attack_steps=1, attack_eps=0.8, attack_warmup=4)
   radii = []
   for step in range(6):
-    method._state.step.assign(step)
+    method.set_step([0, 0], step)
     radii.append(float(method._attack_radius()))
   np.testing.assert_allclose(radii, [0.2, 0.4, 0.6, 0.8, 0.8, 0.8], rtol=1e-6)
   whole = _prepared(attack_steps=1, smoothing_stddev=0.3)

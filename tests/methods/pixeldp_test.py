@@ -20,7 +20,7 @@ from tf_privrob.methods import projection
 _layers = tf.keras.layers
 SHAPE, CLASSES = (8, 8, 1), 3
 BASE = methods.PixelDPConfig(
-  batch_size=16, epochs=1.0, sampler="shuffle", learning_rate=0.1
+  batch_size=16, epochs=1.0, sampler="shuffle", learning_rate=0.1, seed=0
 )
 
 
@@ -55,10 +55,7 @@ def arrays(count=64, seed=0):
 
 
 def prepared(method):
-  method.compile()
-  plan = method.plan(64, SHAPE)
-  method._plan = plan
-  method.prepare(plan, SHAPE, (0.0, 1.0), CLASSES)
+  method.simulate(64)
   return method
 
 
@@ -337,7 +334,7 @@ def test_with_privacy_it_is_dp_sgd():
   assert method.plan(64) == plain.plan(64)
   statement = method.privacy_statement()
   wanted = privacy.PrivacyStatement.for_dp_sgd(
-    1.0, 0.25, 2, 1e-3, accountant="rdp"
+    1.0, 0.25, 2, 1e-3, accountant="rdp", facts=method.run_facts
   )
   assert statement.proven == wanted.proven
   assert 1 < statement.proven.dp_epsilon < 50

@@ -9,7 +9,7 @@ from tf_privrob import methods
 from tf_privrob import models
 
 SHAPE, CLASSES, COUNT = (4, 4, 1), 3, 64
-SMALL = {"batch_size": 16, "epochs": 1.0, "learning_rate": 0.05}
+SMALL = {"batch_size": 16, "epochs": 1.0, "learning_rate": 0.05, "seed": 0}
 ATTACKED = {**SMALL, "attack_eps": 0.1}
 PRIVATE = {
   "private": True,
@@ -89,12 +89,7 @@ def prepared(case, net=None, count=COUNT, **changes):
 
 
 def prepare(method, count=COUNT, value_range=(0.0, 1.0)):
-  shape = method.network.input_shape[1:]
-  plan = method.plan(count, shape)
-  method._plan = plan
-  method.compile(optimizer=method.make_optimizer(plan.steps))
-  classes = method.network.output_shape[-1]
-  method.prepare(plan, shape, value_range, classes)
+  method.simulate(count, value_range)
   return method
 
 

@@ -62,7 +62,7 @@ def test_a_mean_over_the_batch_would_break_it():
   """Why WRM's published mean is refused: the check of gradients is blind."""
   with pytest.raises(ValueError, match="mean_over='example' with private=True"):
     methods.WRMConfig(private=True, sampler="poisson")
-  method = private("wrm_linf")
+  method = private("wrm_linf", step_scale=2.0)
   object.__setattr__(method.config, "mean_over", "batch")
   images, labels = cases.tensors(4)
   method._clipped.check((images, labels))  # no gradient flows through attacks

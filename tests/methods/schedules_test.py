@@ -61,7 +61,7 @@ def test_drops_out_of_order():
 def _radii(method, steps):
   found = []
   for step in steps:
-    method._state.step.assign(step)
+    method.set_step([0, 0], step)
     found.append(float(method.attack_radius()))
   return found
 
@@ -89,7 +89,7 @@ def test_radius_of_diffai_is_the_clipped_counter():
   np.testing.assert_allclose(_radii(method, steps), expected, rtol=2e-3)
   shares = []
   for step in (0, 19 * batches - 1, 19 * batches, 60 * batches):
-    method._state.step.assign(step)
+    method.set_step([0, 0], step)
     shares.append(float(method._alpha()))
   np.testing.assert_allclose(shares, [1, 1, 1 / 1.2, 1 / 1.2], rtol=1e-6)
 
@@ -124,7 +124,7 @@ def test_radius_of_the_dual_begins_above_zero():
   method = cases.prepare(methods.DualTraining(cases.network(), config), 60000)
   found = _radii(method, [0, 20000, 40000, 100000])
   np.testing.assert_allclose(found, [0.003, 0.0515, 0.1, 0.1], rtol=1e-5)
-  rate = method._learning_rate(method._plan.steps)
+  rate = method._learning_rate(method.planned_steps)
   rates = [float(rate(2000 * epoch)) for epoch in (0, 34.9, 35, 50)]
   np.testing.assert_allclose(rates, [1e-4, 1e-4, 1e-5, 1e-6], rtol=1e-5)
 
@@ -134,7 +134,7 @@ def test_kappa_and_radius_of_ibp_move_together():
   method = cases.prepare(methods.IBP(cases.network(), config), 1900)
   kappas, steps = [], [0, 499, 500, 3750, 7000, 20000]
   for step in steps:
-    method._state.step.assign(step)
+    method.set_step([0, 0], step)
     kappas.append(float(method._alpha()))
   np.testing.assert_allclose(kappas, [1, 1, 1, 0.75, 0.5, 0.5], rtol=1e-6)
   expected = np.array([0, 0, 0, 0.5, 1, 1]) * 8 / 255

@@ -118,7 +118,7 @@ class Stepper:
     for variable, value in zip(variables, self._start):
       variable.assign(value)
     self._step(rows)
-    size = found._plan.sampler.expected_batch_size
+    size = found.sampler.expected_batch_size
     return [
       size * (value - variable.numpy())
       for variable, value in zip(variables, self._start)

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.methods import interrupt
 from tests.methods import transdenoiser_cases as cases
 from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import privacy
+from tf_privrob import randomness
 
 NOTHING = np.zeros(cases.BATCH, "float32")
 
@@ -49,8 +51,7 @@ def test_both_groups_together_have_twice_the_variance():
   seen = {}
   for seed in range(150):
     update = step(rows, seed)
-    words = np.random.SeedSequence([5, seed]).generate_state(2)
-    found.set_session(words.view(np.int32), 0)
+    found.set_step(randomness.Key.of(seed).stateless_seed(), 0)
     total = found._clipped.over_chunks(rows[:2], rows[2], found._state.seed(1))
     both = bool(np.all(total.members.numpy() > 0))
     seen.setdefault(both, []).append(
@@ -67,7 +68,6 @@ def test_the_rule_of_line_16_with_numbers_from_a_naive_loop():
     noise_per="batch", units="sum", amplification="steps", l2_clip_norm=0.8
   )
   rows = cases.batch()
-  found.set_session(np.array([1, 2], np.int32), 0)
   total = found._clipped.over_chunks(rows[:2], rows[2], found._state.seed(1))
   non = _non_negative(found, rows, total)
   smallest = []
@@ -79,7 +79,7 @@ def test_the_rule_of_line_16_with_numbers_from_a_naive_loop():
       matrix = matrix + a**2 * jacobian @ jacobian.T
     smallest.append(np.linalg.svd(matrix, compute_uv=False).min())
   expected = mechanisms.multivariate.extra_stddev(
-    np.array(smallest) / 0.8**2, 0.25, 0.0, 1.5, found._plan.steps
+    np.array(smallest) / 0.8**2, 0.25, 0.0, 1.5, found.planned_steps
   )
   assert (expected < 1.5).any()
   np.testing.assert_allclose(found._extra_stddev(total), expected, rtol=1e-3)
@@ -133,7 +133,6 @@ def test_units_of_the_matrix():
   savings = {}
   for units in ("sum", "paper"):
     found = cases.prepared(units=units, amplification="none", xi_up=1.5)
-    found.set_session(np.array([1, 2], np.int32), 0)
     total = found._clipped.over_chunks(rows[:2], rows[2], found._state.seed(1))
     savings[units] = 1 - (found._extra_stddev(total).numpy() / 1.5) ** 2
   assert savings["sum"].max() > 0
@@ -319,6 +318,7 @@ def test_denoised_smoothing_learns_and_claims_nothing():
 @pytest.mark.parametrize("kind", ["model", "path"])
 def test_any_classifier_can_be_the_frozen_one(kind, tmp_path):
   frozen = cases.classifier()
+  frozen.layers[-1].bias.assign([1.0, 2.0, 3.0])  # as if trained
   given = frozen
   if kind == "path":
     given = tmp_path / "classifier.keras"
@@ -362,15 +362,13 @@ def test_the_same_seed_gives_the_same_run(config):
 
 
 def test_resume_keeps_claim_and_tally(tmp_path):
-  class Stop(tf.keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-      if batch == 1:
-        raise KeyboardInterrupt
-
   first = cases.method()
   with pytest.raises(KeyboardInterrupt):
     first.fit(
-      *cases.arrays(), run_dir=tmp_path / "run", callbacks=[Stop()], verbose=0
+      *cases.arrays(),
+      run_dir=tmp_path / "run",
+      callbacks=[interrupt.StopAfter(2)],
+      verbose=0,
     )
   second = cases.method()
   second.fit(*cases.arrays(), run_dir=tmp_path / "run", resume=True, verbose=0)

@@ -8,6 +8,7 @@ from tests.methods import robust_cases as cases
 from tf_privrob import bounds
 from tf_privrob import certify
 from tf_privrob import methods
+from tf_privrob import randomness
 
 _layers = tf.keras.layers
 WEIGHTS = np.array([[1.0, -2.0, 0.5], [-0.5, 1.5, 1.0]], np.float32)
@@ -47,7 +48,7 @@ def on_linear(case, scale=1.0, **changes):
 @pytest.mark.parametrize(("step", "kappa"), [(0, 1.0), (6, 0.75), (10, 0.5)])
 def test_ibp_mixes_at_kappa(step, kappa):
   method = on_linear("ibp", warmup="2", attack_ramp="8")
-  method._state.step.assign(step)
+  method.set_step([0, 0], step)
   x, y = points()
   found, _ = row_losses(method, x, y)
   clean = x.numpy() @ WEIGHTS
@@ -139,7 +140,7 @@ def test_projections_are_drawn_anew_at_each_step():
   x, y = cases.tensors(6)
   values = []
   for step in (0, 0, 1):
-    method._state.step.assign(step)
+    method.set_step(randomness.Key.of(step).stateless_seed(), step)
     values.append(row_losses(method, x, y)[0].numpy())
   np.testing.assert_array_equal(values[0], values[1])
   assert np.abs(values[0] - values[2]).max() > 1e-3

@@ -209,9 +209,14 @@ class Method(tf.keras.Model):
     """Whether a new run begins with weights that `fit` draws."""
     return self._public_weights is None
 
+  @property
+  def drawn_part(self) -> tf.keras.Model:
+    """What of the network begins with weights that `fit` draws: all of it."""
+    return self.network
+
   def draw_initial_weights(self, key: randomness.Key) -> None:
-    """Gives the network fresh weights, as its own configuration says."""
-    models.redraw(self.network, key, self._own_layers)
+    """Gives it fresh weights, as its own configuration says."""
+    models.redraw(self.drawn_part, key, self._own_layers)
 
   @property
   def outlet(self) -> outlet_lib.Outlet:
@@ -339,20 +344,14 @@ class Method(tf.keras.Model):
 
   def _start_weights(self, key: randomness.Key, resume: bool) -> None:
     """Draws the weights that a new run begins with, or keeps declared ones."""
-    if self._public_weights is not None:
-      for weight in self.network.weights:
-        if not np.all(np.isfinite(weight.numpy())):
-          raise ValueError(
-            f"Expected finite weights, received NaN or infinity in"
-            f" {weight.name!r}. Start from a fresh network."
-          )
-      self._run_record.update(
-        initial_weights="public", public_weights=self._public_weights
-      )
-      return
     if not self.draws_initial_weights:
+      _require_finite(self.network)
+      if self._public_weights is not None:
+        self._run_record.update(
+          initial_weights="public", public_weights=self._public_weights
+        )
       return
-    signs = models.signs_of_training(self.network)
+    signs = models.signs_of_training(self.drawn_part)
     if signs and not resume:
       raise ValueError(
         f"Expected a fresh network, whose weights fit draws anew, received"
@@ -491,6 +490,16 @@ def _require_float32(network: tf.keras.Model) -> None:
       raise ValueError(
         f"Expected a network that computes in float32, received {kind} in"
         f" {layer.name!r}. Build it under the default policy."
+      )
+
+
+def _require_finite(network: tf.keras.Model) -> None:
+  """Refuses weights to keep that are NaN or infinite."""
+  for weight in network.weights:
+    if not np.all(np.isfinite(weight.numpy())):
+      raise ValueError(
+        f"Expected finite weights, received NaN or infinity in"
+        f" {weight.name!r}. Start from a fresh network."
       )
 
 

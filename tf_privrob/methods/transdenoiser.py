@@ -164,10 +164,11 @@ class TransDenoiser(denoising.DenoiserSGD):
       return super()._noisy_sum(total)
     sums = [tf.add_n(list(parts)) for parts in zip(*total.gradients)]
     unit, sensitivity = self._noise_unit(), self._clipped.sensitivity()
-    if self.config.variant == "sepdp":
-      return self.outlet.gaussian(sums, unit * self.config.xi_up, sensitivity)
-    by_slice = unit * self._stddevs(total)
-    stddevs = [by_slice[k] for k in self._clipped.slice_of]
+    stddevs = unit * self.config.xi_up
+    if self.config.variant == "paper":
+      by_slice = unit * self._stddevs(total)  # counts them, also if constant
+      if not self._constant_noise:
+        stddevs = [by_slice[k] for k in self._clipped.slice_of]
     return self.outlet.gaussian(sums, stddevs, sensitivity)
 
   def _noise_unit(self) -> float:
