@@ -13,7 +13,6 @@ from tf_privrob import data
 from tf_privrob import mechanisms
 from tf_privrob import models
 from tf_privrob import privacy
-from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.methods import dp_sgd
 
@@ -94,9 +93,10 @@ class DenoiserSGD(dp_sgd.DPSGD):
       data.require_disjoint(self._public.data, x)
       self._run_record["public_data"] = "disjoint"
 
-  def draw_initial_weights(self, key: randomness.Key) -> None:
-    """Draws those of the denoiser; the classifier is public and stays."""
-    models.redraw(self.denoiser, key)
+  @property
+  def drawn_part(self) -> tf.keras.Model:
+    """The denoiser; the classifier is public and stays."""
+    return self.denoiser
 
   def input_noise(self, shape, seed) -> tf.Tensor:
     """Fresh noise at the input."""

@@ -209,9 +209,14 @@ class Method(tf.keras.Model):
     """Whether a new run begins with weights that `fit` draws."""
     return self._public_weights is None
 
+  @property
+  def drawn_part(self) -> tf.keras.Model:
+    """What of the network begins with weights that `fit` draws: all of it."""
+    return self.network
+
   def draw_initial_weights(self, key: randomness.Key) -> None:
-    """Gives the network fresh weights, as its own configuration says."""
-    models.redraw(self.network, key, self._own_layers)
+    """Gives it fresh weights, as its own configuration says."""
+    models.redraw(self.drawn_part, key, self._own_layers)
 
   @property
   def outlet(self) -> outlet_lib.Outlet:
@@ -352,7 +357,7 @@ class Method(tf.keras.Model):
       return
     if not self.draws_initial_weights:
       return
-    signs = models.signs_of_training(self.network)
+    signs = models.signs_of_training(self.drawn_part)
     if signs and not resume:
       raise ValueError(
         f"Expected a fresh network, whose weights fit draws anew, received"
