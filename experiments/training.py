@@ -10,6 +10,10 @@ import time
 from importlib import metadata
 
 RUN = "run"  # the run folder inside a model's folder
+_PUBLIC_CLASSIFIER = (
+  "the classifier was trained on examples that are declared public, and the"
+  " denoiser before it is new"
+)
 
 
 def versions() -> dict[str, str]:
@@ -136,7 +140,8 @@ def build(
     seed: a public one of the initial weights, for what is done with them before
       a training; None: `network_seed`.
     public_weights: why the weights of a network from a file are public; a
-      private method then keeps them.
+      private method then keeps them. A new denoiser before a classifier that
+      was trained on `public` needs no word.
   """
   from tf_privrob import methods
   from tf_privrob import models
@@ -154,7 +159,11 @@ def build(
   joined = models.denoised_classifier(
     denoiser, models.load_classifier(classifier)
   )
-  if public is None or method != "transdenoiser":
+  if method != "transdenoiser":
+    if public is not None and not network.endswith(".keras"):
+      kwargs.setdefault("public_weights", _PUBLIC_CLASSIFIER)
+    return methods.build(method, joined, config, **kwargs)
+  if public is None:
     return methods.build(method, joined, config, **kwargs)
   return methods.class_of(method, config)(
     joined,

@@ -14,6 +14,7 @@ from experiments import transdenoiser_cells
 CLASSIFIER = "classifier.keras"
 _STEP = 0.05  # of the certified curve
 _BATCH = 50
+_NETWORK_SEED = 0  # public, of the initial weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +99,7 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
     name,
     classifier if recipe.denoiser else None,
     parts.public,
+    _NETWORK_SEED,
   )
   training.fit(recipe.method, model, dataset, name, run, None, {})
   statement = model.privacy_statement()

@@ -13,6 +13,7 @@ from experiments import audit_source
 from experiments import training
 from tf_privrob import data
 from tf_privrob import methods
+from tf_privrob import models
 from tf_privrob import run_folder
 
 
@@ -30,6 +31,7 @@ def classifier(tmp_path):
       tf.keras.layers.Dense(10),
     ]
   )
+  network.layers[-1].bias.assign(tf.range(10.0) / 10)  # as after a training
   path = tmp_path / "classifier.keras"
   network.save(path)
   return str(path)
@@ -72,6 +74,44 @@ def test_other_methods_train_a_denoiser_too(parts, classifier):
     parts[0],
   )
   assert isinstance(model, methods.SoundSecureSGD)
+
+
+_DENOISED = {
+  "transdenoiser": ("mnist_5k_sound", "smooth_denoiser"),
+  "secure_sgd": ("mnist_5k_denoiser_sound", "convolutional_denoiser"),
+}
+
+
+@pytest.mark.parametrize("method", _DENOISED)
+def test_a_public_classifier_stays_and_the_denoiser_is_trained(
+  parts, classifier, tmp_path, method
+):
+  """Its weights are declared by the data that it was trained on."""
+  public, private = parts
+  preset, denoiser = _DENOISED[method]
+  config = dataclasses.replace(
+    methods.preset(method, preset), batch_size=200, epochs=0.5, seed=1
+  )
+  model = training.build(method, config, private, denoiser, classifier, public)
+  kept = model.network.layers[-1].get_weights()
+  before = model.network.trainable_variables[-1].numpy()
+  folder = run_folder.RunFolder(tmp_path / "run")
+  training.fit(method, model, private, denoiser, folder, False, {})
+  for a, b in zip(model.network.layers[-1].get_weights(), kept):
+    np.testing.assert_array_equal(a, b)
+  assert np.any(model.network.trainable_variables[-1].numpy() != before)
+  assert folder.privacy["proven"] is not None
+  said = " ".join(a["text"] for a in folder.privacy["assumptions"])
+  assert "classifier" in said
+
+
+def test_a_classifier_that_nobody_declares_public_is_refused(parts, classifier):
+  config = methods.preset("secure_sgd", "mnist_5k_denoiser_sound")
+  model = training.build(
+    "secure_sgd", config, parts[1], "convolutional_denoiser", classifier
+  )
+  with pytest.raises(ValueError, match="public_weights="):
+    model.fit(parts[1], verbose=0)
 
 
 def test_unknown_denoiser(parts, classifier):
@@ -161,11 +201,17 @@ def test_a_private_run_keeps_weights_that_are_declared_public(
 
 
 def test_a_private_run_draws_anew_what_is_not_declared(classifier, tmp_path):
-  dataset = data.load("digits")
+  """What seems to be trained is not thrown away, but refused."""
+  dataset, folder = data.load("digits"), run_folder.RunFolder(tmp_path / "run")
   model = training.build("dp_sgd", _SHORT, dataset, classifier)
+  with pytest.raises(ValueError, match="signs of training"):
+    _fit(model, classifier, dataset, folder)
+  path = str(tmp_path / "fresh.keras")
+  models.mlp((8, 8, 1), 10).save(path)
+  model = training.build("dp_sgd", _SHORT, dataset, path)
   start = model.network.get_weights()[0]
   model.compile(tf.keras.optimizers.SGD(1e-9))
-  _fit(model, classifier, dataset, run_folder.RunFolder(tmp_path / "run"))
+  _fit(model, path, dataset, folder)
   found = model.network.get_weights()[0]
   assert np.abs(found - start).max() > 1e-2  # no step moves it that far
   assert model.run_record["initial_weights"] == "drawn"
