@@ -15,7 +15,7 @@ class BatchStandardization(tf.keras.layers.Layer):
   in training and at inference. There for reproduction only, since it couples
   the examples of a batch: one changed example moves the outputs of all others,
   so neither a sensitivity nor a certificate for one input survives it.
-  `gradients` refuses it.
+  `gradients` shows it one example at a time, as a batch of one.
 
   Args:
     variance_floor: added to the variance.
