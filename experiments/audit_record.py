@@ -17,7 +17,7 @@ BEGUN = (
   "An audit that is not done yet trains a second model on the private records,"
   " below nonprivate/: no figure counts it."
 )
-_FOLDER = "audit"
+_FOLDER = "nonprivate/audit"
 _FIRST, _SECONDS = 16, 5.0  # runs of a first block, seconds of the others
 
 

@@ -223,7 +223,9 @@ class Runs:
     canary = method._clipped((x[0, -1:], y[0, -1:]), seed=seed)
     public = method._regularization_gradients(variables)
     flat = [
-      tf.concat([tf.reshape(gradient, [-1]) for gradient in found], axis=0)
+      tf.concat(
+        [tf.cast(tf.reshape(g, [-1]), tf.float32) for g in found], axis=0
+      )
       for found in (canary.gradients, others.gradients, public)
     ]
     return flat[0], flat[1] + self._size * flat[2]

@@ -218,8 +218,8 @@ def one_run_audit(
     "seconds": round(time.monotonic() - started, 2),
     "command": command_line,
   }
-  audit_record.append(folder, audit)
   _remove_training(folder)
+  audit_record.append(folder, audit)
   return audit
 
 

@@ -3,8 +3,8 @@
 python -m experiments.infer --run_dir=runs/first --attack_eps=0.1
 
 Members are the training examples of the run, non-members its test examples, as
-many of either. What the model says is kept in <run>/membership/, and the
-verdicts are written to membership.json. Stored predictions need no model:
+many of either. What the model says is kept in <run>/nonprivate/membership/, and
+the verdicts are written to membership.json. Stored predictions need no model:
 
 python -m experiments.infer --predictions=mine.npz
 """
@@ -57,8 +57,8 @@ _NUM_FIT = flags.DEFINE_integer(
 _SHADOW = flags.DEFINE_string(
   "shadow",
   None,
-  "Outputs of another model (<run>/membership/<key>.npz) to learn thresholds"
-  " on.",
+  "Outputs of another model (<run>/nonprivate/membership/<key>.npz) to learn"
+  " thresholds on.",
 )
 _SEED = flags.DEFINE_integer("seed", 0, "Of splits and networks.")
 

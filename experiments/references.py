@@ -81,7 +81,7 @@ def lira(
   dataset, count = source.dataset, payload["num_members"]
   is_in = coins(num_references, 2 * count, seed)
   members, nonmembers, _ = inferring.chosen_points(dataset, count)
-  path = folder.file(f"membership/{payload['outputs']}.npz")
+  path = folder.file(f"nonprivate/membership/{payload['outputs']}.npz")
   own = membership.score(membership.Outputs.load(path), _SCORE)
   others = inferring.not_chosen(dataset, count)
   points = [np.concatenate(pair) for pair in zip(members, nonmembers)]

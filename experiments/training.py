@@ -218,4 +218,6 @@ def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
   model.fit(dataset, run_dir=folder.path, resume=resume, callbacks=[note])
   folder.write_json("run.json", describe_run(model, dataset, started))
   folder.write_text("privacy.json", model.privacy_statement().to_json())
-  model.save(folder.file("model.keras"))
+  draft = folder.file("draft.keras")  # whole before it has its name
+  model.save(draft)
+  os.replace(draft, folder.file("model.keras"))

@@ -619,6 +619,8 @@ def test_a_stateful_recurrent_layer_is_refused():
 def test_refuse_state_of_any_function():
   network = _sequential(_Keeper(), _layers.Dense(3), shape=(6,))
   with pytest.raises(ValueError, match="AssignVariableOp"):
-    gradients.refuse_state(network, network, tf.ones([2, 6]))
+    gradients.refuse_state(
+      network, network, (tf.ones([2, 6]),), (tf.ones([2, 6]),)
+    )
   plain = _plain_network()
-  gradients.refuse_state(plain, plain, tf.ones([2, 6]))
+  gradients.refuse_state(plain, plain, (tf.ones([2, 6]),), (tf.ones([2, 6]),))

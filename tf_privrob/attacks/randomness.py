@@ -36,13 +36,17 @@ def as_seed(seed: Any) -> tf.Tensor:
   if seed.shape.rank == 0:
     wide = tf.cast(seed, tf.int64)
     seed = tf.stack([wide & _LOW_BITS, (wide // 2**31) & _LOW_BITS])
-  return tf.cast(seed, tf.int32)
+    seed = tf.cast(seed, tf.int32)
+  return seed if seed.dtype == tf.int64 else tf.cast(seed, tf.int32)
 
 
 def fold(seed: tf.Tensor, *numbers: Any) -> tf.Tensor:
   """Derives an independent seed from `seed` and each of `numbers` in turn."""
   for number in numbers:
-    seed = tf.random.experimental.stateless_fold_in(seed, number)
+    # A seed of 64-bit words, as training has, keeps 64 bits.
+    seed = tf.random.experimental.stateless_fold_in(
+      seed, tf.cast(number, seed.dtype)
+    )
   return seed
 
 

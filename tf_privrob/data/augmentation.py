@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tf_privrob import randomness
 from tf_privrob import validate
 
 AUGMENTATIONS = ("none", "noise", "shift", "shift_flip", "shift4_flip")
@@ -42,7 +43,7 @@ def augment(
     return shifted
   coins = tf.random.stateless_uniform(
     [tf.shape(images)[0], 1, 1, 1],
-    tf.random.experimental.stateless_fold_in(seed, 1),
+    randomness.fold_in(seed, 1),
   )
   return tf.where(coins < 0.5, tf.reverse(shifted, [2]), shifted)
 

@@ -30,31 +30,6 @@ _LARGE = 32  # rows; few replacements, since what is compared grows with them
 
 
 @contextlib.contextmanager
-def fixed_draws(network: tf.keras.layers.Layer) -> Iterator[None]:
-  """Keras' random layers draw the same in every pass, by rows, as before.
-
-  Dropout and noise draw anew in each pass, so that two passes could not be
-  compared. Their generators are replaced by ones that follow a constant seed;
-  the layers themselves, their rates and shapes, are left as they are.
-  """
-  layers = [
-    layer
-    for layer in network.submodules
-    if isinstance(layer, tf.keras.layers.Layer)
-    and hasattr(layer, "_random_generator")
-  ]
-  generators = [layer._random_generator for layer in layers]
-  try:
-    for number, (layer, generator) in enumerate(zip(layers, generators)):
-      fixed = type(generator)(seed=number, rng_type="stateless")
-      object.__setattr__(layer, "_random_generator", fixed)
-    yield
-  finally:
-    for layer, generator in zip(layers, generators):
-      object.__setattr__(layer, "_random_generator", generator)
-
-
-@contextlib.contextmanager
 def random_weights(
   variables: Sequence[tf.Variable], size: float
 ) -> Iterator[None]:

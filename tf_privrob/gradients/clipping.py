@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.gradients import checking
+from tf_privrob.gradients import draws
 from tf_privrob.gradients import factors
 from tf_privrob.gradients import isolation
 from tf_privrob.gradients import recording
@@ -23,8 +25,10 @@ NEIGHBOURING = ("add_or_remove_one", "replace_one")
 # Norms are upper bounds in themselves; this is for the rounding of the sum.
 # Measured: without it, sums of 2,048 equal rows that differ by one row are up
 # to 1.6e-4 C further apart than C for networks of two to eight weights, 2e-5 C
-# for 3,900 weights, not at all for 26,000. It grows with the rows.
-ROUNDING_MARGIN = 1 - 5e-4
+# for 3,900 weights, not at all for 26,000. It grows with the rows, hence so
+# much for each row of a chunk; chunks are added up in float64.
+ROUNDING = 5e-4
+ROUNDING_OF_A_ROW = 2.5e-7
 
 LossFn = Callable[..., tf.Tensor]
 
@@ -182,7 +186,8 @@ class ClippedGradients:
   def _clip_factors(self, norms: tf.Tensor) -> tf.Tensor:
     """min(1, C / |g|), less the margin for rounding."""
     bound = self.l2_clip_norm
-    return ROUNDING_MARGIN * bound / tf.maximum(norms, bound)
+    margin = max(ROUNDING, ROUNDING_OF_A_ROW * norms.shape[0])
+    return (1 - margin) * bound / tf.maximum(norms, bound)
 
   def over_chunks(
     self,
@@ -191,6 +196,8 @@ class ClippedGradients:
     seed: tf.Tensor | None = None,
   ) -> ClippedSum:
     """The clipped sum of a logical batch that comes in physical chunks.
+
+    Gradients are added up in float64, which is what noise is added to.
 
     Args:
       chunks: tensors [k, P, ...]; memory grows with P, not with k.
@@ -201,11 +208,14 @@ class ClippedGradients:
     seed = tf.zeros([2], tf.int32) if seed is None else seed
 
     def one(index):
-      return self(
+      found = self(
         [tensor[index] for tensor in chunks],
         mask[index],
-        tf.random.experimental.stateless_fold_in(seed, index),
+        randomness.fold_in(seed, index),
       )
+      # In float32 the sum of very many chunks would lose what one row adds.
+      wide = tf.nest.map_structure(_float64, found.gradients)
+      return found._replace(gradients=wide)
 
     def body(index, total):
       return index + 1, tf.nest.map_structure(tf.add, total, one(index))
@@ -229,6 +239,7 @@ class ClippedGradients:
     batch: Sequence[tf.Tensor],
     seed: tf.Tensor | None = None,
     sizes: Sequence[int] = (5, 16),
+    rows: int | None = None,
   ) -> None:
     """Refuses what would leave state behind or mix examples, before a step.
 
@@ -242,6 +253,7 @@ class ClippedGradients:
       batch: whose shapes, types and ranges of values are those of the data.
       seed: shape [2].
       sizes: of the batches to try.
+      rows: of a real batch; the very pass of such a batch is looked at.
 
     Raises:
       ValueError: something is written, a loss depends on other examples of the
@@ -249,29 +261,26 @@ class ClippedGradients:
     """
     batch = tuple(tf.convert_to_tensor(tensor) for tensor in batch)
     seed = tf.zeros([2], tf.int32) if seed is None else seed
-    state.refuse_state(self._gradients_of_all, self._network, batch, seed)
+    mask = tf.ones([len(batch[0])])
+    real = [
+      tf.TensorSpec([rows or len(tensor), *tensor.shape[1:]], tensor.dtype)
+      for tensor in (*batch, mask)
+    ]
+    traced = (tuple(real[:-1]), real[-1], tf.TensorSpec([2], seed.dtype))
+    state.refuse_state(self._sum, self._network, traced, (batch, mask, seed))
     if self.engine != "ghost":
       return
-    with checking.fixed_draws(self._network):
-      for size in sizes:
-        tried = tf.function(self._rows_and_sums)
-        checking.replace_rows(tried, self.variables, batch, seed, size)
-      if self._jit_compile:
-        # Not `_compiled_sum`, which would keep the fixed draws.
-        compiled = tf.function(self._sum, jit_compile=True)
-        checking.replace_others(compiled, batch, seed, min(sizes))
-
-  def _gradients_of_all(self, batch, seed):
-    """Forward and backward pass, as a whole."""
-    with tf.GradientTape() as tape:
-      losses, _ = self._losses(batch, seed)
-    return recording.dense_gradients(tape, losses, self.variables)
+    for size in sizes:
+      tried = tf.function(self._rows_and_sums)
+      checking.replace_rows(tried, self.variables, batch, seed, size)
+    if self._jit_compile:
+      checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
 
   def _rows_and_sums(self, batch, seed):
     """All that belongs to a row; a sum of gradients, also by its definition."""
     tape = tf.GradientTape(persistent=True)
     calls, losses, metrics = self._forward(batch, seed, tape)
-    found = self._factored(calls, losses, tape)
+    found = self._factored(calls, losses, tape, seed)
     norms = factors.norms([factor.squared_norms() for factor in found])
     weights = self._clip_factors(norms)
     rows = [tensor for factor in found for tensor in factor.tensors]
@@ -287,11 +296,12 @@ class ClippedGradients:
       return self._one_by_one(batch, seed)
     tape = tf.GradientTape(watch_accessed_variables=False)
     calls, losses, metrics = self._forward(batch, seed, tape)
-    return self._factored(calls, losses, tape), losses, metrics
+    return self._factored(calls, losses, tape, seed), losses, metrics
 
   def _losses(self, batch, seed):
     """Runs the loss function and checks what it returns."""
-    result = self._loss_fn(batch, seed)
+    with draws.following(self._network, seed):
+      result = self._loss_fn(batch, seed)
     losses, metrics = result if isinstance(result, tuple) else (result, {})
     if losses.shape.rank != 1 or losses.shape[0] != batch[0].shape[0]:
       raise ValueError(
@@ -311,7 +321,7 @@ class ClippedGradients:
       losses, metrics = self._losses(batch, seed)
     return calls, losses, metrics
 
-  def _factored(self, calls, losses, tape) -> list[factors.Factor]:
+  def _factored(self, calls, losses, tape, seed) -> list[factors.Factor]:
     """Each variable's per-example gradients, over all calls that use it."""
     deltas = tape.gradient(losses, [call.output for call in calls])
     by_variable = collections.defaultdict(list)
@@ -319,7 +329,9 @@ class ClippedGradients:
       if delta is None:  # e.g. calls made to craft an attack
         continue
       delta = tf.cast(delta, losses.dtype)
-      for variable, factor in rules.rule_for(call.layer)(call, delta):
+      with draws.following(self._network, seed):
+        contributions = rules.rule_for(call.layer)(call, delta)
+      for variable, factor in contributions:
         folded = factors.fold_copies(factor, losses.shape[0])
         by_variable[variable.ref()].append(folded)
     return [
@@ -336,7 +348,7 @@ class ClippedGradients:
 
     def one(example):
       tensors, index = example
-      row_seed = tf.random.experimental.stateless_fold_in(seed, index)
+      row_seed = randomness.fold_in(seed, index)
       with tf.GradientTape() as tape:
         losses, metrics = self._losses(
           tuple(tensor[tf.newaxis] for tensor in tensors), row_seed
@@ -358,6 +370,10 @@ class ClippedGradients:
       for gradient, variable in zip(gradients, self.variables)
     ]
     return found, losses, metrics
+
+
+def _float64(tensor: tf.Tensor) -> tf.Tensor:
+  return tf.cast(tensor, tf.float64)
 
 
 def bad_rows(norms, losses, metrics) -> tf.Tensor:

@@ -94,6 +94,8 @@ def _in_node(node) -> str | None:
     if layer.is_placeholder and shape and shape[0] is None:
       return None
     return f"{_name(layer)} of a fixed batch"
+  if not _batch_stays_first(node):
+    return f"{_name(layer)}, whose output has the batch in another place"
   if type(layer).__name__ == "TFOpLambda":  # Keras does not export it either
     return _in_operator(layer, node)
   if not _understood(layer, node):
@@ -102,6 +104,20 @@ def _in_node(node) -> str | None:
   if None in ranks:
     return f"{_name(layer)}, called on tensors of unknown rank"
   return _in_layer(layer, ranks)
+
+
+def _batch_stays_first(node) -> bool:
+  """Whether outputs have the batch as their first axis, and only there.
+
+  Its size is unknown where all others are known: [1, batch, 5] or [batch,
+  batch, 5], from whatever a layer made of its inputs, would show.
+  """
+  if any(None in tensor.shape[1:] for tensor in node.keras_inputs):
+    return all(t.shape[0] is None for t in tf.nest.flatten(node.outputs))
+  return all(
+    list(tensor.shape[:1]) == [None] and None not in tensor.shape[1:]
+    for tensor in tf.nest.flatten(node.outputs)
+  )
 
 
 def _rank(tensor) -> int | None:
@@ -131,7 +147,8 @@ def _understood(layer, node) -> bool:
 
 def _in_operator(layer, node) -> str | None:
   """Of a TensorFlow function that was applied to Keras tensors."""
-  values = tf.nest.flatten([node.call_args, node.call_kwargs])
+  # Not flattened: a nested list is a constant tensor.
+  values = [*node.call_args, *node.call_kwargs.values()]
   others = [value for value in values if not _is_symbolic(value)]
   decorator = getattr(vars(layer).get("call"), "_tf_decorator", None)
   if layer.symbol not in known_layers.OPERATORS or decorator is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,8 +94,11 @@ def fault(layer, ranks: Sequence[int]) -> str | None:
 
 
 def _is_known(kind: type) -> bool:
-  ours = vars(kind).get("row_wise") is True and (
-    f"{kind.__module__}.".startswith(_OUR_ROOMS)
+  home = sys.modules.get(kind.__module__)
+  ours = (
+    vars(kind).get("row_wise") is True
+    and kind.__module__.startswith(_OUR_ROOMS)
+    and getattr(home, kind.__name__, None) is kind
   )
   return ours or kind in _PLAIN or kind in _CELLS or kind in _CONDITIONS
 
@@ -154,7 +158,8 @@ def _attends_within_rows(layer, ranks) -> bool:
 
 
 _CONDITIONS = {
-  **dict.fromkeys(_MERGING, lambda layer, ranks: True),
+  # Keras settles how to join several ranks at the first call, for all calls.
+  **dict.fromkeys(_MERGING, lambda layer, ranks: len(set(ranks)) == 1),
   **dict.fromkeys(_WITH_AXIS, _axes_are_apart),
   **dict.fromkeys(_ATTENTION, _attends_within_rows),
   **dict.fromkeys(

@@ -128,7 +128,7 @@ class SlicedGradients(clipping.ClippedGradients):
       members=tf.stack([tf.reduce_sum(members) for members in groups]),
       statistics=self._statistics(
         [factors.zero_rows(bad, tensor) for tensor in batch],
-        groups[0][:, tf.newaxis] * coefficients / clipping.ROUNDING_MARGIN,
+        groups[0][:, tf.newaxis] * coefficients / (1 - clipping.ROUNDING),
       ),
     )
 

@@ -8,18 +8,15 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-# Operations that TensorFlow calls stateful and that write nothing that depends
-# on data: they read a variable, run another function, or advance a generator.
+# Operations that TensorFlow calls stateful and that write nothing: they read a
+# variable or run another function. Not among them: assertions, by which one row
+# decides whether the training ends, and random operations with a state, whose
+# draws follow no secret of the run (Keras' own layers: see `draws`).
 _HARMLESS = frozenset(
   """
-    Assert Case CheckNumericsV2 CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2
-    CudnnRNNBackpropV3 CudnnRNNV2 CudnnRNNV3 If LookupTableFindV2 Multinomial
-    ParameterizedTruncatedNormal RandomGamma RandomPoissonV2 RandomShuffle
-    RandomStandardNormal RandomUniform RandomUniformInt ReadVariableOp
-    ResourceGather ResourceGatherNd RngReadAndSkip RngSkip
-    StatefulPartitionedCall StatefulRandomBinomial StatefulStandardNormalV2
-    StatefulTruncatedNormal StatefulUniform StatefulUniformFullInt
-    StatefulUniformInt StatelessRandomGetAlg TruncatedNormal VarHandleOp
+    Case CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3
+    CudnnRNNV2 CudnnRNNV3 If ReadVariableOp ResourceGather ResourceGatherNd
+    StatefulPartitionedCall StatelessRandomGetAlg VarHandleOp
     VarIsInitializedOp VariableShape While
   """.split()
 )
@@ -27,7 +24,10 @@ _CALLS_PYTHON = "PyFuncStateless"  # TensorFlow takes its word
 
 
 def refuse_state(
-  function: Callable[..., object], network: tf.keras.layers.Layer, *arguments
+  function: Callable[..., object],
+  network: tf.keras.layers.Layer,
+  traced: tuple,
+  arguments: tuple,
 ) -> None:
   """Raises if a pass through the network in training mode writes anything.
 
@@ -39,14 +39,15 @@ def refuse_state(
   Args:
     function: the loss, or whatever calls the network, gradients and all.
     network: whose variables are watched.
-    *arguments: of the function; synthetic, since they decide nothing.
+    traced: shapes and types of its arguments, as those of a real pass.
+    arguments: of the run; synthetic, since they decide nothing.
 
   Raises:
     ValueError: names what writes.
   """
   refuse_batch_normalization(network)
   refuse_stateful_layers(network)
-  concrete = tf.function(function).get_concrete_function(*arguments)
+  concrete = tf.function(function).get_concrete_function(*traced)
   refuse_writes(concrete.graph)
   _refuse_changes(lambda: function(*arguments), network)
 
@@ -59,7 +60,8 @@ def refuse_writes(graph: tf.Graph) -> None:
       "Expected a forward pass that only reads its variables, received"
       f" {', '.join(found[:3])}: what it writes is kept without noise, and"
       " saved with the model. Remove the layer, or the part of the loss, that"
-      " assigns, prints or calls Python."
+      " assigns, asserts, prints, calls Python or draws at random by itself"
+      " (Keras' own random layers are fine)."
     )
 
 

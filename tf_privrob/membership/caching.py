@@ -7,7 +7,7 @@ from typing import Callable
 from tf_privrob import run_folder
 from tf_privrob.membership import outputs as outputs_lib
 
-FOLDER = "membership"
+FOLDER = "nonprivate/membership"
 
 
 def cached_outputs(

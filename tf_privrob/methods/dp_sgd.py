@@ -66,6 +66,7 @@ class DPSGD(method.Method):
     """Refuses layers that tie the examples of a batch together."""
     gradients.refuse_batch_normalization(network)
     refuse_activity_regularizers(network)
+    _refuse_embeddings(network)
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """SGD or Adam with the config's schedule."""
@@ -112,6 +113,7 @@ class DPSGD(method.Method):
     self._clipped.check(
       (tf.constant(images, tf.float32), tf.constant(labels, tf.int64)),
       sizes=(_CHECKED_ROWS,),
+      rows=getattr(plan.sampler, "physical_batch_size", None),
     )
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
@@ -167,7 +169,9 @@ class DPSGD(method.Method):
     regularization = self._regularization_gradients(variables)
     size = plan.sampler.expected_batch_size
     update = self._noisy_sum(total).map(
-      lambda noisy: [g / size + r for g, r in zip(noisy, regularization)]
+      lambda noisy: [
+        tf.cast(g / size, r.dtype) + r for g, r in zip(noisy, regularization)
+      ]
     )
     self.apply(update, variables)
     self._after_update()
@@ -200,12 +204,26 @@ class DPSGD(method.Method):
     return found
 
   def _regularization_gradients(self, variables) -> list[tf.Tensor]:
-    """Weight regularisers see no data: they are added after the noise."""
-    with tf.GradientTape() as tape:
-      total = tf.add_n([tf.constant(0.0), *self.network.losses])
-    return tape.gradient(
-      total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-    )
+    """Weight regularisers see no data: they are added after the noise.
+
+    They are computed in a graph of their own that reads variables only.
+    """
+
+    @tf.function
+    def gradients_of_losses():
+      with tf.GradientTape() as tape:
+        total = tf.add_n([tf.constant(0.0), *self.network.losses])
+      return tape.gradient(
+        total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
+      )
+
+    alone = gradients_of_losses.get_concrete_function()
+    if any(tensor.dtype != tf.resource for tensor in alone.captured_inputs):
+      raise ValueError(
+        "Expected regularisers of weights alone, received one that reads other"
+        " tensors: what it adds has no noise. Put it into the loss."
+      )
+    return alone()
 
   @property
   def draws_initial_weights(self) -> bool:
@@ -265,6 +283,17 @@ class DPSGD(method.Method):
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far, for the statement."""
     self._run_record.update(training_plan.record(self._plan, steps, sessions))
+
+
+def _refuse_embeddings(network: tf.keras.Model) -> None:
+  """Raises where a look-up would end the training for one example."""
+  for layer in network.submodules:
+    if isinstance(layer, tf.keras.layers.Embedding):
+      raise ValueError(
+        f"Expected no Embedding, received {layer.name!r}: its look-up raises"
+        " where an index is outside of the vocabulary, so that one example"
+        " decides whether the training ends. Use one-hot inputs and Dense."
+      )
 
 
 def refuse_activity_regularizers(network: tf.keras.Model) -> None:

@@ -12,6 +12,7 @@ from tf_privrob import attacks
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import losses
+from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import dp_sgd
@@ -169,7 +170,7 @@ class DPSmooth(dp_sgd.DPSGD):
     """The loss of each example over its K copies."""
     images, labels = batch
     config = self.config
-    fold_in = tf.random.experimental.stateless_fold_in
+    fold_in = randomness.fold_in
     copies, count = config.augmentation_multiplicity, images.shape[0]
     # Before the noise one shift for all copies: they are to agree.
     images = data.augment(

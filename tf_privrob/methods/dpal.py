@@ -180,7 +180,7 @@ class DPAL(method.Method):
     The log of the product of two softmax passes: fresh noise on x in one, on h
     in the other, psi times smaller than in training.
     """
-    fold_in = tf.random.experimental.stateless_fold_in
+    fold_in = randomness.fold_in
     seed = mechanisms.stateless_seed(seed)
 
     def draw(scale, shape, stream):
@@ -237,6 +237,11 @@ class DPAL(method.Method):
       )
       for name in dpal_config.ATTACKS
     ]
+
+  @property
+  def optimized_variables(self) -> Sequence[tf.Variable]:
+    """All behind the first layer, which has an optimizer of its own."""
+    return self._parts.rest.trainable_variables
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """Lines 5-15 of Algorithm 1."""

@@ -14,6 +14,7 @@ from tf_privrob import data
 from tf_privrob import layers
 from tf_privrob import mechanisms
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import dp_sgd
@@ -229,7 +230,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     """Clean and adversarial cross-entropy of each example, over K copies."""
     images, labels = batch
     config = self.config
-    fold_in = tf.random.experimental.stateless_fold_in
+    fold_in = randomness.fold_in
     terms, weights = [images], [1.0]
     if config.adversarial_weight:
       # One size a step: of the step's seed, whoever shares a chunk.

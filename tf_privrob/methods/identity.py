@@ -37,6 +37,7 @@ def parameters(model, data, value_range) -> dict[str, Any]:
     "method": type(model).__name__,
     "settings": settings,
     "seeded": seeded,
+    "public_weights": model.public_weights,
     "num_examples": len(x),
     "input_shape": list(x.shape[1:]),
     "value_range": [float(end) for end in value_range],
@@ -68,15 +69,49 @@ def require_fresh(folder: pathlib.Path) -> None:
     )
 
 
+def make_folder(folder: pathlib.Path) -> None:
+  """Makes the run folder, before anything is paid."""
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise ValueError(
+      f"Expected run_dir to be a folder that can be made, received {folder}"
+      f" ({error}). Choose another."
+    ) from error
+
+
+def digest(parameters: dict[str, Any], data) -> str:
+  """A hash of settings and data, for the key of a seeded run.
+
+  Two runs with one seed then share noise only if they are the same run: between
+  others the noise would cancel, whoever knows the seed or not.
+  """
+  found = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())
+  for array in data:
+    for part in _parts(array):
+      found.update(part)
+  return found.hexdigest()
+
+
 def bind(
-  folder: pathlib.Path, run: str, data, seed: int | None, resume: bool
-) -> None:
-  """Notes data and seed of a new run; refuses a resume with others."""
+  folder: pathlib.Path,
+  run: str,
+  data,
+  seed: int | None,
+  resume: bool,
+  nonprivate_logs: bool,
+) -> bool:
+  """Notes data and seed of a new run; refuses a resume with others.
+
+  Returns:
+    Whether callbacks of this or an earlier session see logs without noise.
+  """
   place = run_folder.RunFolder(folder)
   if not resume:
     salt = os.urandom(32).hex()
-    place.write_json(_FILE, _described(run, salt, data, seed))
-    return
+    described = _described(run, salt, data, seed)
+    place.write_json(_FILE, {**described, "nonprivate_logs": nonprivate_logs})
+    return nonprivate_logs
   known = place.read_json(_FILE)
   if known is None:
     raise ValueError(
@@ -94,6 +129,9 @@ def bind(
         f"Cannot resume {folder}: expected {meaning}, received another."
         " Use the same, or begin a new run_dir."
       )
+  seen = bool(known.get("nonprivate_logs")) or nonprivate_logs
+  place.write_json(_FILE, {**known, "nonprivate_logs": seen})
+  return seen
 
 
 def _described(run: str, salt: str, data, seed: int | None) -> dict[str, Any]:

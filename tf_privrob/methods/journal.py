@@ -7,6 +7,7 @@ import time
 
 import tensorflow as tf
 
+from tf_privrob import models
 from tf_privrob import progress
 from tf_privrob import run_folder
 
@@ -21,10 +22,25 @@ class Journal(tf.keras.callbacks.Callback):
     session: of the training.
     folder: run folder; None: nothing is written.
     verbose: 0 is silent.
+    watches: whether there are callbacks that might change weights.
+
+  Attributes:
+    history: as Keras', of all blocks of the training.
   """
 
-  def __init__(self, model, session, folder: pathlib.Path | None, verbose: int):
+  def __init__(
+    self,
+    model,
+    session,
+    folder: pathlib.Path | None,
+    verbose: int,
+    watches: bool = False,
+  ):
     super().__init__()
+    self._watches = watches
+    self._seen = None
+    self.history = tf.keras.callbacks.History()
+    self.history.history, self.history.epoch = {}, []
     self._method = model
     self._session = session
     self._folder = folder
@@ -40,6 +56,7 @@ class Journal(tf.keras.callbacks.Callback):
 
   def on_train_batch_begin(self, batch, logs=None):
     """Refuses a step beyond the budget, and gives it its seed."""
+    self.require_same_weights()
     self._session.outlet.require_budget()
     self._session.begin_step()
 
@@ -47,11 +64,19 @@ class Journal(tf.keras.callbacks.Callback):
     """Keeps the weights, so that a crash loses at most a few steps."""
     session, steps = self._session, self._session.outlet.steps
     session.note()
+    if self._watches:
+      self._seen = models.fingerprint(self._method)
     due = steps % self._method.config.checkpoint_every == 0
     if due or steps == self._method.planned_steps:
       session.save()
     if self._progress:
       self._progress.update(1, self._note)
+
+  def require_same_weights(self) -> None:
+    """Notes where a callback changed weights between two steps."""
+    if self._seen not in (None, models.fingerprint(self._method)):
+      self._method.note_foreign_weights()
+    self._seen = None
 
   def on_test_begin(self, logs=None):
     """Validation looks at the averaged weights, which are what comes out."""
@@ -65,6 +90,9 @@ class Journal(tf.keras.callbacks.Callback):
     """One line of history and the TensorBoard scalars."""
     self._session.require_finite()
     logs, steps = dict(logs or {}), self._session.outlet.steps
+    self.history.epoch.append(epoch)
+    for name, value in logs.items():
+      self.history.history.setdefault(name, []).append(value)
     spent = self._method.spent_dp_epsilon(steps)
     private = {k: float(v) for k, v in logs.items() if k.startswith(NONPRIVATE)}
     row = {
@@ -91,6 +119,14 @@ class Journal(tf.keras.callbacks.Callback):
         if value is not None:
           tf.summary.scalar(name, value)
     self._writer.flush()
+
+
+class PublicHistory(tf.keras.callbacks.History):
+  """What Keras shows callbacks as `model.history`: public logs only."""
+
+  def on_epoch_end(self, epoch, logs=None):
+    """As Keras' own, with what is public."""
+    super().on_epoch_end(epoch, _public(logs))
 
 
 def _forwarded(name: str):

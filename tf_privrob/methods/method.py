@@ -39,12 +39,7 @@ class RunState:
 
   def seed(self, *numbers: int) -> tf.Tensor:
     """The seed of the step, folded with the numbers of a stream."""
-    seed = tf.convert_to_tensor(self.key)
-    for number in numbers:
-      seed = tf.random.experimental.stateless_fold_in(
-        seed, tf.constant(number, tf.int64)
-      )
-    return seed
+    return randomness.fold_in(tf.convert_to_tensor(self.key), *numbers)
 
 
 class Method(tf.keras.Model):
@@ -191,6 +186,20 @@ class Method(tf.keras.Model):
       self._session.note()
     return proven.complete(self, self.statement())
 
+  def note_foreign_weights(self) -> None:
+    """Notes that weights were changed by something else than a release."""
+    self._run_record["foreign_weights"] = True
+
+  @property
+  def has_released_weights(self) -> bool:
+    """Whether the weights are those that a training released.
+
+    While a training goes on nobody knows better than the training.
+    """
+    if self._session is not None:
+      return True
+    return self._run_record.get("weights") == models.fingerprint(self)
+
   def certifier(self):
     """None: the network has no certificate of its own; it can be smoothed."""
     return None
@@ -203,6 +212,11 @@ class Method(tf.keras.Model):
 
   def begin(self, x, y, value_range) -> None:
     """What is released before the first step and the plan; default nothing."""
+
+  @property
+  def public_weights(self) -> str | None:
+    """Why the weights that the network came with are public, if declared."""
+    return self._public_weights
 
   @property
   def draws_initial_weights(self) -> bool:
@@ -251,7 +265,7 @@ class Method(tf.keras.Model):
     validation_data: tuple[np.ndarray, np.ndarray] | None = None,
     run_dir: str | os.PathLike | None = None,
     resume: bool = False,
-    callbacks: Sequence[tf.keras.callbacks.Callback] = (),
+    callbacks: Sequence[tf.keras.callbacks.Callback] | None = None,
     nonprivate_logs: bool = False,
     verbose: int = 1,
   ) -> tf.keras.callbacks.History:
@@ -282,6 +296,7 @@ class Method(tf.keras.Model):
       validation_data = validation_data or (dataset.x_test, dataset.y_test)
     if resume and run_dir is None:
       raise ValueError("Expected run_dir with resume=True, received None.")
+    callbacks = _callbacks(callbacks)
     self._refuse_second_training()
     refuse_replicas(self)
     shape, classes = self._check(x, y, value_range, validation_data)
@@ -293,15 +308,14 @@ class Method(tf.keras.Model):
     self._outlet = session.outlet
     try:
       self._settle_plan(len(x), shape, value_range, classes)
-      session.rehearse(shape, value_range, classes)
-      session.open(run_dir, resume, (x, y), value_range)
+      session.rehearse(shape, value_range, classes, validation_data is not None)
+      session.open(run_dir, resume, (x, y), value_range, nonprivate_logs)
       self.begin(x, y, value_range)
       if self.plan(len(x), shape) != self._plan:
         self._settle_plan(len(x), shape, value_range, classes)
       session.settle()
-      self._run_record["nonprivate_logs"] = bool(nonprivate_logs and callbacks)
       return session.train(
-        x, y, validation_data, list(callbacks), nonprivate_logs, verbose
+        x, y, validation_data, callbacks, nonprivate_logs, verbose
       )
     finally:
       session.close()
@@ -360,6 +374,7 @@ class Method(tf.keras.Model):
         " its weights, or build it again."
       )
     self.draw_initial_weights(key)
+    self._run_record.pop("public_weights", None)
     self._run_record["initial_weights"] = "drawn"
 
   def _settle_plan(self, num_examples, shape, value_range, classes) -> None:
@@ -371,7 +386,7 @@ class Method(tf.keras.Model):
       self._compile_arguments = arguments
     self._plan = plan
     self.prepare(plan, shape, value_range, classes)
-    _require_new_optimizer(self.optimizer)
+    _require_new_optimizer(self.optimizer, self.optimized_variables)
     self.outlet.forget_traces()
     self.train_function = None  # traced anew, with this plan
 
@@ -412,6 +427,11 @@ class Method(tf.keras.Model):
     return dict(self._run_record)
 
   @property
+  def optimized_variables(self) -> Sequence[tf.Variable]:
+    """What the optimizer was built for."""
+    return self.network.trainable_variables
+
+  @property
   def session(self) -> training_session.Session:
     """The training in progress."""
     if self._session is None:
@@ -448,11 +468,14 @@ class Method(tf.keras.Model):
     """For saving: network, settings and what the training released."""
     settings = dataclasses.asdict(self.config)
     settings["seed"] = None  # whoever knows it can subtract the noise
+    record = dict(self._run_record)
+    if self._session is not None:  # saved by a callback
+      record["weights"] = models.fingerprint(self)
     return {
       "name": self.name,
       "network": tf.keras.saving.serialize_keras_object(self.network),
       "config": settings,
-      "record": dict(self._run_record),
+      "record": record,
     }
 
   @classmethod
@@ -464,6 +487,20 @@ class Method(tf.keras.Model):
     )
     settings = cls.config_class(**config.pop("config"))
     return cls(network, settings, **config)
+
+
+def _callbacks(callbacks) -> list[tf.keras.callbacks.Callback]:
+  """A list of callbacks; refuses anything else before any cost."""
+  found = list(callbacks) if isinstance(callbacks, (list, tuple)) else callbacks
+  kind = tf.keras.callbacks.Callback
+  if found is None:
+    return []
+  if not isinstance(found, list) or not all(isinstance(c, kind) for c in found):
+    raise ValueError(
+      f"Expected callbacks as a list of Keras callbacks, received"
+      f" {callbacks!r}."
+    )
+  return found
 
 
 def input_shape(network: tf.keras.Model) -> tuple[int, ...] | None:
@@ -503,13 +540,17 @@ def _require_finite(network: tf.keras.Model) -> None:
       )
 
 
-def _require_new_optimizer(optimizer: tf.keras.optimizers.Optimizer) -> None:
-  """Refuses an optimizer that remembers an earlier training."""
-  if int(optimizer.iterations):
+def _require_new_optimizer(optimizer, variables) -> None:
+  """Refuses an optimizer that remembers anything."""
+  fresh = type(optimizer).from_config(optimizer.get_config())
+  fresh.build(variables)
+  pairs = zip(optimizer.variables, fresh.variables)
+  if len(optimizer.variables) != len(fresh.variables) or not all(
+    np.array_equal(own.numpy(), new.numpy()) for own, new in pairs
+  ):
     raise ValueError(
-      f"Expected a new optimizer, received one that has made"
-      f" {int(optimizer.iterations)} steps: what it remembers of other data is"
-      " in no figure. Compile with a new one."
+      "Expected a new optimizer, received one that remembers an earlier"
+      " training: that is in no figure. Compile with a new one."
     )
 
 

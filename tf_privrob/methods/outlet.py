@@ -143,6 +143,7 @@ class Outlet:
       stddevs = [stddevs] * len(sums)
     fixed = all(isinstance(stddev, (int, float)) for stddev in stddevs)
     self._multipliers.append(min(stddevs) / sensitivity if fixed else None)
+    # In the type of the sums: rounder noise would leave their last bits bare.
     dtype, sizes = sums[0].dtype, [int(np.prod(t.shape)) for t in sums]
     uniform = self._uniform(_UNIT.uniforms_needed(sum(sizes)))
     noise = _UNIT.from_uniform(uniform, [sum(sizes)], dtype)
@@ -234,6 +235,12 @@ class Outlet:
       kept = _read_if(path, entry.digest)
       if kept is not None:
         return kept, entry.count
+    if self._ledger.steps:
+      raise ValueError(
+        f"Expected {path}, which the {self._ledger.steps} steps of this run"
+        " rest on, found it lost or changed. Put it back, or begin a new"
+        " run_dir."
+      )
     count = self._ledger.begin_release(name, dict(settings or {}))
     array = compute(self._key.child("once", name, count))
     self._ledger.finish_release(name, _write(path, array))

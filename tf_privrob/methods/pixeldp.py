@@ -7,6 +7,7 @@ import tensorflow as tf
 from tf_privrob import certify
 from tf_privrob import layers
 from tf_privrob import mechanisms
+from tf_privrob import randomness
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import noise_place
 from tf_privrob.methods import pixeldp_config
@@ -74,7 +75,7 @@ class PixelDP(hidden_noise.HiddenNoiseSGD):
 
   def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
     hidden = self._place.before(images, training=True)
-    seed = tf.random.experimental.stateless_fold_in(seed, _DRAW_STREAM)
+    seed = randomness.fold_in(seed, _DRAW_STREAM)
     noise = self._draw(tf.shape(hidden), seed)
     if self.config.noise_ramp:
       noise *= noise_ramp(self._state.step)

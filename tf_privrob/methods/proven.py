@@ -9,9 +9,9 @@ known": nobody has tried it.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from tf_privrob import models
 from tf_privrob import privacy
 
 _BY_CLIPPED_GRADIENTS = (
@@ -44,7 +44,7 @@ COMBINATIONS = frozenset(
     ("PureHalfspaces", "full_batch"),
   ]
 )
-_ROOM = "tf_privrob.methods."
+_ROOM = "tf_privrob.methods"
 
 NOT_TRIED = (
   "No finite figure is known: {name} with sampler {sampler!r} is not among the"
@@ -58,12 +58,16 @@ CHANGED = (
   "No finite figure is known: the weights are not those that the training"
   " released. Whatever changed them may have looked at private data."
 )
+ENDED = (
+  "No finite figure is known: an error ended the training, and one example may"
+  " have caused it."
+)
 
 
 def tried(model: Any, sampler: str) -> bool:
   """Whether the tests run this very class with this sampler on neighbours."""
   kind = type(model)
-  ours = kind.__module__.startswith(_ROOM)
+  ours = getattr(sys.modules[_ROOM], kind.__name__, None) is kind
   return ours and (kind.__name__, sampler) in COMBINATIONS
 
 
@@ -86,7 +90,9 @@ def complete(
     drawn = record.get("outlet_multiplier")
     if drawn is None or drawn < _accounted(found) * (1 - 1e-9):
       reasons.append(LESS_NOISE)
-    if record.get("weights") not in (None, models.fingerprint(model.network)):
+    if record.get("ended_by_error"):
+      reasons.append(ENDED)
+    if record.get("foreign_weights") or not model.has_released_weights:
       reasons.append(CHANGED)
   if reasons:
     found = found.replace(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_privrob import data
 from tf_privrob import gradients
+from tf_privrob import randomness
 from tf_privrob.bounds import domain as domain_lib
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import outlet as outlet_lib
@@ -116,7 +117,7 @@ class RobustTraining(dp_sgd.DPSGD):
   def _example_losses(self, batch, seed):
     """The loss of each example, averaged over its copies."""
     images, labels = batch
-    fold_in = tf.random.experimental.stateless_fold_in
+    fold_in = randomness.fold_in
     count, copies = images.shape[0], self.config.augmentation_multiplicity
     rows = data.augment(
       tf.repeat(images, copies, axis=0),

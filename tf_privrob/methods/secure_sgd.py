@@ -155,7 +155,7 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
 
   def draw(self, seed, divisor: float, count: int = 1) -> tf.Tensor:
     """`count` draws of A (noise_E + noise_H) / divisor: 2 fixed, 4 fresh."""
-    fold_in = tf.random.experimental.stateless_fold_in
+    fold_in = randomness.fold_in
     seed = mechanisms.stateless_seed(seed)
     noises = [
       stddev

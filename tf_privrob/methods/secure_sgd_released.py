@@ -80,7 +80,7 @@ def measure(
       )
     clipped = clip(tape.gradient(loss, variables), config.l2_clip_norm)
     noise = mechanisms.GaussianMechanism(1.0, config.gradient_stddev)
-    fold_in = tf.random.experimental.stateless_fold_in
+    fold_in = randomness.fold_in
     noisy = [
       noise.add_noise(gradient, fold_in(noise_seed, number))
       for number, gradient in enumerate(clipped)

@@ -169,7 +169,7 @@ class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
 
   def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
     """Logits of each copy under a fresh draw of its own."""
-    seed = tf.random.experimental.stateless_fold_in(seed, _NOISE_STREAM)
+    seed = randomness.fold_in(seed, _NOISE_STREAM)
     hidden = self._place.before(images, training=True)
     noise = tf.random.stateless_normal(tf.shape(hidden), seed)
     return self._place.after(

@@ -11,7 +11,6 @@ a new release, with new noise, and is paid for again.
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 import numpy as np
@@ -50,7 +49,9 @@ class Session:
 
   # Before anything is paid.
 
-  def rehearse(self, shape, value_range, num_classes: int) -> None:
+  def rehearse(
+    self, shape, value_range, num_classes: int, validates: bool
+  ) -> None:
     """Two steps on synthetic data, after which everything is as before.
 
     Whatever would stop the first steps (memory, types, a rate that overflows)
@@ -70,6 +71,8 @@ class Session:
         for _ in range(_REHEARSED_STEPS):
           step(batches)
       overflown = _overflown(model.network, rows)
+      if validates:
+        _rehearse_validation(model, rows.astype("float32"), labels)
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
       raise ValueError(
         "Expected chunks that fit into memory, received physical_batch_size="
@@ -88,24 +91,35 @@ class Session:
       )
 
   def open(
-    self, run_dir: str | os.PathLike | None, resume: bool, data, value_range
+    self, run_dir, resume: bool, data, value_range, nonprivate_logs: bool
   ) -> None:
     """Opens or resumes the run in `run_dir`."""
-    model, index = self._model, 0
+    model, record = self._model, self._model._run_record
+    parameters = identity.parameters(model, data, value_range)
+    record["nonprivate_logs"] = nonprivate_logs
     if run_dir is not None:
-      folder = self._folder = pathlib.Path(run_dir)
+      folder = self._folder = pathlib.Path(run_dir).absolute()
       self._resumed = resume
       if resume:
         self._refuse_resume(folder)
       else:
         identity.require_fresh(folder)
-      folder.mkdir(parents=True, exist_ok=True)
-      self._ledger = privacy.Ledger.open(
-        folder / _LEDGER, identity.parameters(model, data, value_range), resume
+      identity.make_folder(folder)
+      self._ledger = privacy.Ledger.open(folder / _LEDGER, parameters, resume)
+      record["nonprivate_logs"] = identity.bind(
+        folder,
+        self._ledger.run,
+        data,
+        model.config.seed,
+        resume,
+        nonprivate_logs,
       )
-      identity.bind(folder, self._ledger.run, data, model.config.seed, resume)
-      index = self._ledger.session
-    self._key = self._root.child("session", index)
+    if model.config.seed is None or resume:
+      # A session that goes on repeats nothing, whatever was put back.
+      self._key = randomness.Key.of(None)
+    else:
+      digest = identity.digest(parameters, data)
+      self._key = self._root.child("run", digest)
     self.outlet.open(self._key.child("noise"), self._ledger, self._folder)
 
   def _refuse_resume(self, folder: pathlib.Path) -> None:
@@ -152,11 +166,12 @@ class Session:
     models.mark_released(model.network.variables, dict(model._run_record))
     self.begin_step()
     model.begin_session()
-    journal = journal_lib.Journal(model, self, self._folder, verbose)
+    journal = journal_lib.Journal(
+      model, self, self._folder, verbose, watches=bool(callbacks)
+    )
     if not nonprivate_logs:
-      callbacks = [journal_lib.PublicLogs(callback) for callback in callbacks]
-    history = tf.keras.callbacks.History()
-    history.history, history.epoch = {}, []
+      public = journal_lib.PublicHistory()
+      callbacks = [public, *map(journal_lib.PublicLogs, callbacks)]
     with self._training():
       for start, epochs, steps in self._blocks():
         batches = plan.sampler.batches(
@@ -164,7 +179,7 @@ class Session:
         )
         first = start // plan.round_steps
         self._permitted = True
-        block = tf.keras.Model.fit(
+        tf.keras.Model.fit(
           model,
           batches,
           initial_epoch=first,
@@ -175,14 +190,13 @@ class Session:
           callbacks=[journal, *callbacks],
           verbose=0,
         )
-        history.epoch += block.epoch
-        for name, values in block.history.items():
-          history.history.setdefault(name, []).extend(values)
         if model.stop_training:
           break
+      journal.require_same_weights()
       self.require_finite()
       model.swap_average()
-    return history
+    model.history = journal.history
+    return journal.history
 
   def _blocks(self):
     """(first step, epochs, steps an epoch): Keras' epochs have one length."""
@@ -268,7 +282,7 @@ class Session:
     self.note()
     if self.outlet.steps and self._key is not None:
       network, record = self._model.network, self._model._run_record
-      record["weights"] = models.fingerprint(network)
+      record["weights"] = models.fingerprint(self._model)
       models.mark_released(network.variables, dict(record))
     self.outlet.close()
     if self._ledger is not None:
@@ -286,6 +300,8 @@ class _Training:
 
   def __exit__(self, kind, error, trace):
     self._model._session = None
+    if isinstance(error, Exception) and self._session.outlet.steps:
+      self._model._run_record["ended_by_error"] = True
     failure = self._session.outlet.failure
     if failure is not None and isinstance(error, tf.errors.OpError):
       raise failure from None
@@ -311,6 +327,19 @@ def _overflown(network: tf.keras.Model, rows: np.ndarray) -> str | None:
     logits = network(tf.constant(rows, tf.float32), training=False)
     found = None if np.isfinite(logits.numpy()).all() else "the logits"
   return found
+
+
+def _rehearse_validation(model, rows: np.ndarray, labels: np.ndarray) -> None:
+  """Loss and metrics that do not fit fail here, not after paid steps."""
+  try:
+    model.evaluate(rows, labels, verbose=0)
+  except Exception as error:  # whatever a metric of the user raises
+    said = " ".join(str(error).split())[-200:]
+    raise ValueError(
+      "Expected a loss and metrics that take logits and sparse labels, received"
+      f" some that raise {type(error).__name__}: {said}. Compile with others."
+    ) from error
+  model.reset_metrics()
 
 
 def _not_finite(network: tf.keras.Model) -> str | None:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tf_privrob import data
 from tf_privrob import losses
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import denoising
 from tf_privrob.methods import transdenoiser_config
 
@@ -43,7 +44,7 @@ class SoundTransDenoiser(denoising.DenoiserSGD):
     """The objective of each example, averaged over its K copies."""
     images, labels = batch
     config = self.config
-    fold_in = tf.random.experimental.stateless_fold_in
+    fold_in = randomness.fold_in
     count, copies = images.shape[0], config.augmentation_multiplicity
     images = data.augment(
       images, config.augmentation, fold_in(seed, _SHIFT_STREAM)
