@@ -78,9 +78,9 @@ class LinearMethod(method.Method):
     """Z of each row, float64 [rows, d]: see `bounded_rows`."""
     return bounded_rows(self._front.features(images), self.config.normalize)
 
-  def begin(self, x, y, run_dir, resume, value_range) -> None:
+  def check_data(self, x, y, value_range) -> None:
     """Refuses layers that write down what they see; looks at no data."""
-    del x, y, run_dir, resume, value_range
+    del x, y, value_range
     images = tf.TensorSpec([None, *method.input_shape(self.network)])
     features = tf.function(self._front.features)
     state.refuse_writes(features.get_concrete_function(images).graph)
