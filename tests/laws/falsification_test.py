@@ -128,6 +128,7 @@ class MeanBeforeNoise(methods.DPSGD):
 
   def _noisy_sum(self, total):
     share = self._plan.sampler.expected_batch_size / tf.maximum(total.count, 1)
+    share = tf.cast(share, tf.float64)
     scaled = [share * gradient for gradient in total.gradients]
     return super()._noisy_sum(total._replace(gradients=scaled))
 
@@ -137,6 +138,7 @@ class MeanAfterNoise(methods.DPSGD):
 
   def _noisy_sum(self, total):
     share = self._plan.sampler.expected_batch_size / tf.maximum(total.count, 1)
+    share = tf.cast(share, tf.float64)
     noisy = super()._noisy_sum(total)
     return noisy.map(lambda tensors: [share * tensor for tensor in tensors])
 

@@ -13,6 +13,7 @@ from tests.laws import cases
 from tests.laws import examples
 from tests.laws import law
 from tf_privrob import methods
+from tf_privrob import models
 from tf_privrob.methods import proven
 
 _AT_ALL_SIZES = ("ordinary", "not a number")
@@ -167,8 +168,10 @@ class Mine(methods.DPSGD):
 
 def _stated(kind, sampler, **facts):
   config = cases.BY_GRADIENTS["DPSGD"].method("poisson").config
-  record = {**_RECORD, "sampler": sampler, **facts}
-  return kind(cases.smooth(), config, record).privacy_statement()
+  network = cases.smooth()
+  weights = models.fingerprint(kind(network, config))
+  record = {**_RECORD, "sampler": sampler, "weights": weights, **facts}
+  return kind(network, config, record).privacy_statement()
 
 
 def test_what_is_run_here_is_called_proven():

@@ -136,6 +136,7 @@ def test_history_and_tensorboard_hide_nothing_private(tmp_path):
     "eval/loss",
     "nonprivate/accuracy",
     "nonprivate/clipped_fraction",
+    "nonprivate/dropped_fraction",
     "nonprivate/loss",
     "privacy/dp_epsilon_proven",
   }

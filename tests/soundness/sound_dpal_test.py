@@ -54,7 +54,7 @@ def test_clean_and_adversarial_terms_are_clipped_as_one(weight):
     assert np.linalg.norm(part) <= CLIP * (1 + 1e-5)
     alone = clipped_sum(dpal, x, y, ~others)
     np.testing.assert_allclose(part, alone, atol=1e-5)
-  assert np.linalg.norm(alone) == pytest.approx(CLIP, rel=1e-4)
+  assert np.linalg.norm(alone) == pytest.approx(CLIP, rel=1e-3)
 
 
 def test_the_first_layer_is_a_function_of_the_release():

@@ -269,12 +269,21 @@ class ClippedGradients:
     traced = (tuple(real[:-1]), real[-1], tf.TensorSpec([2], seed.dtype))
     state.refuse_state(self._sum, self._network, traced, (batch, mask, seed))
     if self.engine != "ghost":
+      # What a vectorised pass leaves out, another engine might not.
+      whole = (batch, seed)
+      state.refuse_state(self._gradients_of_all, self._network, whole, whole)
       return
     for size in sizes:
       tried = tf.function(self._rows_and_sums)
       checking.replace_rows(tried, self.variables, batch, seed, size)
     if self._jit_compile:
       checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
+
+  def _gradients_of_all(self, batch, seed):
+    """Forward and backward pass, as a whole."""
+    with tf.GradientTape() as tape:
+      losses, _ = self._losses(batch, seed)
+    return recording.dense_gradients(tape, losses, self.variables)
 
   def _rows_and_sums(self, batch, seed):
     """All that belongs to a row; a sum of gradients, also by its definition."""

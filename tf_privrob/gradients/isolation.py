@@ -94,8 +94,6 @@ def _in_node(node) -> str | None:
     if layer.is_placeholder and shape and shape[0] is None:
       return None
     return f"{_name(layer)} of a fixed batch"
-  if not _batch_stays_first(node):
-    return f"{_name(layer)}, whose output has the batch in another place"
   if type(layer).__name__ == "TFOpLambda":  # Keras does not export it either
     return _in_operator(layer, node)
   if not _understood(layer, node):
@@ -103,21 +101,21 @@ def _in_node(node) -> str | None:
   ranks = [_rank(tensor) for tensor in node.keras_inputs]
   if None in ranks:
     return f"{_name(layer)}, called on tensors of unknown rank"
-  return _in_layer(layer, ranks)
+  return _in_layer(layer, ranks) or _out_of_place(node)
 
 
-def _batch_stays_first(node) -> bool:
-  """Whether outputs have the batch as their first axis, and only there.
+def _out_of_place(node) -> str | None:
+  """Names a call whose output has the batch elsewhere than as its first axis.
 
   Its size is unknown where all others are known: [1, batch, 5] or [batch,
   batch, 5], from whatever a layer made of its inputs, would show.
   """
-  if any(None in tensor.shape[1:] for tensor in node.keras_inputs):
-    return all(t.shape[0] is None for t in tf.nest.flatten(node.outputs))
-  return all(
-    list(tensor.shape[:1]) == [None] and None not in tensor.shape[1:]
-    for tensor in tf.nest.flatten(node.outputs)
-  )
+  open_axes = any(None in tensor.shape[1:] for tensor in node.keras_inputs)
+  for tensor in tf.nest.flatten(node.outputs):
+    first, others = list(tensor.shape[:1]), tensor.shape[1:]
+    if first != [None] or (None in others and not open_axes):
+      return f"{_name(node.layer)}, whose output has the batch elsewhere"
+  return None
 
 
 def _rank(tensor) -> int | None:
@@ -157,7 +155,7 @@ def _in_operator(layer, node) -> str | None:
     return f"{_name(layer)}, called on tensors of several or unknown ranks"
   if not all(_is_scalar(value) for value in others):
     return f"{_name(layer)}, called with a constant tensor"
-  return None
+  return _out_of_place(node)
 
 
 def _is_symbolic(value: Any) -> bool:

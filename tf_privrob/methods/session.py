@@ -279,14 +279,16 @@ class Session:
 
   def close(self) -> None:
     """Ends the session, however it went: counts, and lets the ledger go."""
-    self.note()
-    if self.outlet.steps and self._key is not None:
-      network, record = self._model.network, self._model._run_record
-      record["weights"] = models.fingerprint(self._model)
-      models.mark_released(network.variables, dict(record))
-    self.outlet.close()
-    if self._ledger is not None:
-      self._ledger.close()
+    try:
+      self.note()
+      if self.outlet.steps and self._key is not None:
+        network, record = self._model.network, self._model._run_record
+        record["weights"] = models.fingerprint(self._model)
+        models.mark_released(network.variables, dict(record))
+    finally:
+      self.outlet.close()
+      if self._ledger is not None:
+        self._ledger.close()
 
 
 class _Training:
