@@ -88,9 +88,8 @@ def test_dropout_follows_the_secret_of_the_run():
   assert np.abs(sums[0] - sums[1]).max() > 0
 
 
-@pytest.mark.parametrize("rows", [16, 256])
-def test_very_large_sums_keep_what_one_row_adds(rows):
-  """In float32, 60,000 rows rounded a removed one to 1.04 C."""
+def test_very_large_sums_keep_what_one_row_adds():
+  """In float32, 60,000 rows rounded a removed one to 1.03 C."""
   network = tf.keras.Sequential(
     [
       _layers.Input((2,)),
@@ -100,18 +99,18 @@ def test_very_large_sums_keep_what_one_row_adds(rows):
   method = methods.DPSGD(
     network,
     dataclasses.replace(
-      _CONFIG, sampler="full_batch", physical_batch_size=rows, dp_delta=1e-6
+      _CONFIG, sampler="full_batch", physical_batch_size=256, dp_delta=1e-6
     ),
   )
   method.simulate(60_000)
-  seen = _watched(method)
+  total = tf.function(method.nonprivate_sum)
   x = np.random.default_rng(0).uniform(0.6, 1.0, (60_000, 2)).astype("float32")
   x[0], y = 1.0, np.zeros(60_000, np.int64)
+  sums = []
   for first in (0, 1):
     chosen = np.arange(first, len(x))
-    method.train_step(batching.gather_chunks(x, y, chosen, rows))
-    network.set_weights([np.zeros([2, 2])])
-  assert np.linalg.norm(seen[0] - seen[1]) <= 1.0
+    sums.append(total(*batching.gather_chunks(x, y, chosen, 256))[0].numpy())
+  assert np.linalg.norm(sums[0] - sums[1]) <= 1.0
 
 
 def test_a_file_saved_by_a_callback_knows_its_weights(tmp_path):

@@ -183,6 +183,11 @@ class DPSGD(method.Method):
       average.assign(decay * average + (1 - decay) * variable)
     return self._step_metrics(total)
 
+  def nonprivate_sum(self, images, labels, mask) -> list[tf.Tensor]:
+    """The exact clipped sum of a logical batch: for audits and tests."""
+    seed = self._state.seed(_COPIES_STREAM)
+    return self._clipped.over_chunks((images, labels), mask, seed).gradients
+
   def _noisy_sum(self, total: gradients.ClippedSum) -> outlet_lib.Released:
     """The clipped sum of a logical batch with the noise of one step."""
     if self._plan.noise_multiplier == 0:
