@@ -63,3 +63,11 @@ def real_data():
     return loaded[name]
 
   return get
+
+
+@pytest.fixture
+def one_noise(monkeypatch):
+  """Runs with one seed share noise and batches, whatever their settings."""
+  from tf_privrob.methods import identity
+
+  monkeypatch.setattr(identity, "digest", lambda parameters, data: "one")

@@ -14,6 +14,7 @@ from tests.laws import law
 from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import methods
+from tf_privrob import randomness
 
 _SIZE = examples.SIZES[0]
 
@@ -100,7 +101,7 @@ class _ChunkState:
 
   def seed(self, *numbers):
     for number in numbers:
-      self._seed = tf.random.experimental.stateless_fold_in(self._seed, number)
+      self._seed = randomness.fold_in(self._seed, number)
     return self._seed
 
 

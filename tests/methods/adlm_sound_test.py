@@ -91,6 +91,7 @@ def test_scaling_is_a_pre_conditioner():
   )
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_with_all_features_alike_it_is_dp_sgd():
   shared = ("dp_epsilon", "dp_delta", "batch_size", "epochs", "accountant")
   config = methods.DPSGDConfig(

@@ -391,6 +391,7 @@ def test_statement_of_one_draw_and_of_a_given_map():
   )
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_label_noise_does_not_reach_the_layers_below():
   """Flipping all labels moves the first kernel alike under any noise."""
   moved = []

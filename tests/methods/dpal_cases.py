@@ -219,9 +219,7 @@ class Naive:
     seed = tf.constant(seed_of(step))
 
     def fold(seed, number):
-      return tf.random.experimental.stateless_fold_in(
-        seed, tf.constant(number, tf.int64)
-      )
+      return randomness.fold_in(seed, tf.constant(number, tf.int64))
 
     uniform = tf.random.stateless_uniform([], fold(seed, 0))
     size = self.config.max_attack_eps * uniform

@@ -104,7 +104,7 @@ def _cross_entropy(network, image, label):
 
 def _naive_rows(method, x, seed):
   """Each example's rows: clean copies, then adversarial copies, with noise."""
-  config, fold = method.config, tf.random.experimental.stateless_fold_in
+  config, fold = method.config, randomness.fold_in
   # One size a step, whatever chunk an example is in.
   of_step = fold(cases.STEP_SEED, tf.constant(2, tf.int64))
   size = config.max_attack_eps * tf.random.stateless_uniform([], of_step)
@@ -193,7 +193,7 @@ def test_a_step_without_noise_is_that_of_a_naive_loop():
     count=8,
   )
   x, y = cases.arrays(8)
-  fold = tf.random.experimental.stateless_fold_in
+  fold = randomness.fold_in
   seed = fold(cases.STEP_SEED, tf.constant(1, tf.int64))
   found = _naive_gradients(method, x, y, fold(seed, 0))
   norms = np.array([np.linalg.norm(g) for g in found])
@@ -263,6 +263,7 @@ def test_every_engine_gives_the_same_sum():
     np.testing.assert_allclose(other, found[0], atol=1e-5)
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_without_attack_it_is_dp_sgd_above_a_fixed_layer():
   method = cases.fit(cases.make())
   network = cases.conv_network()

@@ -16,6 +16,7 @@ from tf_privrob import data
 from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import dpal_config
 
 _layers = tf.keras.layers
@@ -278,7 +279,7 @@ def test_one_draw_of_verified_inference(network):
   """Eq. 14: the product of two passes, noise psi times smaller than b, 2b."""
   method = cases.make(network(), psi=4.0)
   x = tf.constant(cases.arrays(5)[0])
-  fold = tf.random.experimental.stateless_fold_in
+  fold = randomness.fold_in
   seed = tf.constant([0, 9], tf.int64)
 
   def draw(scale, shape, stream):

@@ -52,10 +52,8 @@ def _ready(composition="shared_batch", **changes):
     **changes,
   )
   found = _Seen(models.linear((_DIMENSION,), _CLASSES), config)
-  found.compile()
-  found._plan = found.plan(_COUNT)
-  found.prepare(found._plan, (_DIMENSION,), (0.0, 1.0), _CLASSES)
-  found.set_session(np.zeros(2, np.int32), 0)
+  found.simulate(_COUNT)
+  found.set_step(np.zeros(2, np.int64), 0)
   return found
 
 

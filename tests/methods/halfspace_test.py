@@ -173,6 +173,7 @@ def test_same_seed_same_run_and_other_seed_other_run():
   assert not np.array_equal(kernels[0], kernels[2])
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_unit_weights_come_out_and_training_goes_on_with_the_raw_ones():
   x, y = cases.arrays()
   raw = cases.raw(cases.fitted(seed=3))
@@ -255,6 +256,7 @@ def test_no_risk_is_never_reached_where_all_is_violated():
   assert found.run_record["steps"] == 36
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_a_stopped_halfspace_stays_as_it_is():
   """A class ends with its first batch without a violation, by a loop."""
   x, y = cases.arrays()
@@ -439,6 +441,7 @@ def test_a_row_without_direction_adds_nothing(composition, normalize):
   assert length.max() == pytest.approx(np.linalg.norm(row), rel=1e-3)
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_long_rows_are_scaled_down_on_their_own():
   x, y = cases.arrays()
   long = x / 4
@@ -452,6 +455,7 @@ def test_long_rows_are_scaled_down_on_their_own():
   np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_short_rows_keep_their_length_without_normalize():
   x, y = cases.arrays()
   found = cases.fitted(x / 4, y, normalize=False, margin=3.0)

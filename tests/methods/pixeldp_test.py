@@ -13,6 +13,7 @@ from tf_privrob import certify
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
+from tf_privrob import randomness
 from tf_privrob.methods import noise_place
 from tf_privrob.methods import pixeldp
 from tf_privrob.methods import projection
@@ -131,7 +132,7 @@ def test_loss_is_the_mean_over_fresh_draws(copies, noise_after, position):
   place = method.place
   draw = tf.random.stateless_normal(
     [4 * copies, *place.noise_shape],
-    tf.random.experimental.stateless_fold_in(seed, 7),
+    randomness.fold_in(seed, 7),
     stddev=method.config.noise_scale,
   ).numpy()
   for row in range(4):

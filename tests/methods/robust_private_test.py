@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tests.methods import robust_cases as cases
 from tf_privrob import methods
+from tf_privrob import randomness
 
 CLIP = 0.02
 PRIVATE = {**cases.PRIVATE, "l2_clip_norm": CLIP}
@@ -20,7 +21,7 @@ def example_loss(method, images, labels, row):
   """As the engine sees it: among companions, or alone with its own seed."""
   if method._clipped.engine == "ghost":
     return method._example_losses((images, labels), SEED)[0][row]
-  seed = tf.random.experimental.stateless_fold_in(SEED, row)
+  seed = randomness.fold_in(SEED, row)
   one = (images[row : row + 1], labels[row : row + 1])
   return method._example_losses(one, seed)[0][0]
 

@@ -14,6 +14,7 @@ from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
+from tf_privrob import randomness
 
 _layers = tf.keras.layers
 
@@ -83,13 +84,13 @@ def test_copies_of_an_example_are_averaged():
   rows = data.augment(
     tf.repeat(x, 3, axis=0),
     "shift",
-    tf.random.experimental.stateless_fold_in([1, 2], 0),
+    randomness.fold_in([1, 2], 0),
   )
   losses, _ = method._row_losses(
     rows,
     tf.repeat(y, 3),
     tf.ones([15], tf.bool),
-    tf.random.experimental.stateless_fold_in([1, 2], 1),
+    randomness.fold_in([1, 2], 1),
   )
   expected = losses.numpy().reshape(5, 3).mean(1)
   np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -236,6 +236,7 @@ def test_released_step_by_hand():
     np.testing.assert_allclose(variable, old - 0.1 * noisy, atol=1e-7)
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_paper_with_a_public_r_is_dp_sgd_with_a_shifted_bias():
   public = {"public_weights": "of a test"}
   method = methods.SecureSGD(network(), BASE, redistribution=R, **public)

@@ -87,7 +87,7 @@ def test_the_rule_of_line_16_with_numbers_from_a_naive_loop():
 
 def _non_negative(found, rows, total):
   """Which examples have a remainder >= 0, for the noise of this step."""
-  seed = tf.random.experimental.stateless_fold_in(found._state.seed(1), 0)
+  seed = randomness.fold_in(found._state.seed(1), 0)
   metrics = found._example_losses((rows[0][0], rows[1][0]), seed)[1]
   non = metrics["non_negative"].numpy()
   assert non.sum() == total.members[0].numpy()
@@ -96,7 +96,7 @@ def _non_negative(found, rows, total):
 
 def _coefficient(found, rows, row, part):
   """min(1, C / |slice of the gradient|) of one example."""
-  seed = tf.random.experimental.stateless_fold_in(found._state.seed(1), 0)
+  seed = randomness.fold_in(found._state.seed(1), 0)
   with tf.GradientTape() as tape:
     losses = found._example_losses((rows[0][0], rows[1][0]), seed)[0]
     loss = losses[row]

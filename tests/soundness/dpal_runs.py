@@ -91,7 +91,7 @@ class Training:
     self._draw = tf.function(self._sample)
 
   def _sample(self, seed):
-    fold_in = tf.random.experimental.stateless_fold_in
+    fold_in = randomness.fold_in
     return [
       mechanisms.LaplaceMechanism(scale, 1.0).sample(
         variable.shape, fold_in(seed, stream)

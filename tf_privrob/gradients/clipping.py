@@ -261,13 +261,12 @@ class ClippedGradients:
     """
     batch = tuple(tf.convert_to_tensor(tensor) for tensor in batch)
     seed = tf.zeros([2], tf.int32) if seed is None else seed
-    mask = tf.ones([len(batch[0])])
-    real = [
+    real = tuple(
       tf.TensorSpec([rows or len(tensor), *tensor.shape[1:]], tensor.dtype)
-      for tensor in (*batch, mask)
-    ]
-    traced = (tuple(real[:-1]), real[-1], tf.TensorSpec([2], seed.dtype))
-    state.refuse_state(self._sum, self._network, traced, (batch, mask, seed))
+      for tensor in batch
+    )
+    traced = (real, tf.TensorSpec([2], seed.dtype))
+    state.refuse_state(self._pass, self._network, traced, (batch, seed))
     if self.engine != "ghost":
       # What a vectorised pass leaves out, another engine might not.
       whole = (batch, seed)
@@ -278,6 +277,11 @@ class ClippedGradients:
       checking.replace_rows(tried, self.variables, batch, seed, size)
     if self._jit_compile:
       checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
+
+  def _pass(self, batch, seed):
+    """All that a real batch is put through before its sum is taken."""
+    found, losses, metrics = self._per_example(batch, seed)
+    return [factor.tensors for factor in found], losses, metrics
 
   def _gradients_of_all(self, batch, seed):
     """Forward and backward pass, as a whole."""

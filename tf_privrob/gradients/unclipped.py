@@ -29,7 +29,7 @@ class UnclippedGradients(clipping.ClippedGradients):
   def _refuse(self, network) -> None:
     """Nothing: no example is clipped on its own."""
 
-  def check(self, batch, seed=None, sizes=()) -> None:
+  def check(self, batch, seed=None, sizes=(), rows=None) -> None:
     """Nothing: there is no example to keep apart."""
 
   def _sum(self, batch, mask, seed) -> clipping.ClippedSum:
