@@ -39,7 +39,7 @@ def test_flip_mirrors_half():
   images[:, :, 7] = 1  # a line on the right; mirrored, on the left
   moved = data.augment(tf.constant(images), "shift_flip", [3, 4]).numpy()
   left = (moved[:, :, :5].sum((1, 2, 3)) > 0).mean()
-  assert 0.4 < left < 0.6
+  assert 0.3 < left < 0.5  # half of the four in five that stay in the image
 
 
 @pytest.mark.parametrize("kind", ["noise", "shift", "shift_flip"])

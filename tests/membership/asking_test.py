@@ -155,7 +155,7 @@ def test_outputs_are_asked_for_once(tmp_path, points, monkeypatch):
   )
   again = membership.cached_outputs(tmp_path, "a", _request(points))
   np.testing.assert_array_equal(first.benign[0], again.benign[0])
-  assert (tmp_path / "membership" / "a.npz").is_file()
+  assert (tmp_path / "nonprivate" / "membership" / "a.npz").is_file()
 
 
 def test_anything_that_changed_is_asked_again(tmp_path, points):

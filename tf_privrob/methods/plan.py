@@ -12,6 +12,7 @@ from tf_privrob import validate
 from tf_privrob.methods import config as method_config
 
 _FINE, _COARSE = 0.1, 0.25  # see privacy.dp_epsilon
+_MOST_ROWS = 2**20  # of a chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +131,12 @@ def _sampler(
     num_examples if config.sampler == "full_batch" else config.batch_size
   )
   validate.batch_size(batch_size, num_examples)
+  physical = config.physical_batch_size
+  if physical is not None and physical > _MOST_ROWS:
+    raise ValueError(
+      f"Expected chunks that fit into memory, received physical_batch_size="
+      f"{physical}, above {_MOST_ROWS}. Lower it; the result stays the same."
+    )
   copies = config.augmentation_multiplicity
   physical = config.physical_batch_size or max(
     1,
