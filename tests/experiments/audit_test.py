@@ -64,7 +64,7 @@ def test_a_killed_audit_goes_on(tmp_path):
   seeds = list(range(100, 120))
   with pytest.raises(KeyboardInterrupt):
     first.collecting(killed, each=5)(None, "pilot", True, seeds)
-  (path,) = (tmp_path / "audit").glob("*.jsonl")
+  (path,) = (tmp_path / "nonprivate" / "audit").glob("*.jsonl")
   path.write_text(path.read_text() + '{"part": "pilot", "pre')  # cut short
   second = audit_record.Store(folder, settings, seed=6)
   assert (second.seed, second.done) == (5, 10)

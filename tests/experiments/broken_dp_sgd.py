@@ -33,7 +33,7 @@ class OneDraw(methods.DPSGD):
   def prepare(self, plan, shape, value_range, num_classes):
     super().prepare(plan, shape, value_range, num_classes)
     self._drawn = [
-      tf.Variable(tf.zeros_like(variable), trainable=False)
+      tf.Variable(tf.zeros(variable.shape, tf.float64), trainable=False)
       for variable in self.network.trainable_variables
     ]
 

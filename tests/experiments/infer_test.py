@@ -77,7 +77,9 @@ def test_a_run_is_written_down(dataset, tmp_path):
   written = json.loads((tmp_path / "membership.json").read_text())
   assert written["num_members"] == written["num_nonmembers"] == 20
   assert written["attack"].startswith("PGD(attack_eps=0.1")
-  assert (tmp_path / "membership" / f"{written['outputs']}.npz").is_file()
+  assert (
+    tmp_path / "nonprivate/membership" / f"{written['outputs']}.npz"
+  ).is_file()
   labels = [row["label"] for row in written["strategies"]]
   for expected in ("I_B, oracle", "I_A, oracle", "model-infer (targeted)"):
     assert any(label.startswith(expected) for label in labels)

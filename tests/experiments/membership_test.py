@@ -203,7 +203,7 @@ def test_parts_agree_with_each_other(done):
 
 
 def test_outputs_are_made_once(done, monkeypatch):
-  folder = done.folder.file("digits-pgd/run/membership")
+  folder = done.folder.file("digits-pgd/run/nonprivate/membership")
   assert {"attacked.npz", "targeted.npz"} <= {p.name for p in folder.iterdir()}
   monkeypatch.setattr(membership_lib.Request, "__call__", pytest.fail)
   cell = membership_cells.Cell("digits-pgd", "infer")

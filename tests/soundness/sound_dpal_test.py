@@ -47,14 +47,15 @@ def test_clean_and_adversarial_terms_are_clipped_as_one(weight):
   dpal.network.layers[-1].kernel.assign(
     30 * dpal.network.layers[-1].kernel  # gradients beyond the clip norm
   )
-  everyone = clipped_sum(dpal, x, y, np.ones(8))
+  everyone, lengths = clipped_sum(dpal, x, y, np.ones(8)), []
   for row in range(8):
     others = np.arange(8) != row
     part = everyone - clipped_sum(dpal, x, y, others)
     assert np.linalg.norm(part) <= CLIP * (1 + 1e-5)
     alone = clipped_sum(dpal, x, y, ~others)
     np.testing.assert_allclose(part, alone, atol=1e-5)
-  assert np.linalg.norm(alone) == pytest.approx(CLIP, rel=1e-3)
+    lengths.append(np.linalg.norm(alone))
+  assert max(lengths) == pytest.approx(CLIP, rel=1e-3)
 
 
 def test_the_first_layer_is_a_function_of_the_release():

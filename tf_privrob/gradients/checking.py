@@ -16,7 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-_TOLERANCE = 1e-5
+# Of a row; and of the largest row, since a saturated one is all rounding.
+_TOLERANCE, _OF_LARGEST = 1e-4, 1e-6
 _MIXES = (
   "Expected a loss in which each example stands alone, but what belongs to"
   " example {} of {} depends on others, or was attributed to others, so"
@@ -143,7 +144,8 @@ def _changed_row(
     a, b = (np.reshape(t, [len(kept), -1]).astype("f8") for t in (one, other))
     with np.errstate(invalid="ignore"):
       distance = np.linalg.norm(np.where(a == b, 0, a - b), axis=1)
-    allowed = _TOLERANCE * np.linalg.norm(a, axis=1) + 1e-20
+    lengths = np.linalg.norm(np.where(np.isfinite(a), a, 0), axis=1)
+    allowed = _TOLERANCE * lengths + _OF_LARGEST * lengths.max() + 1e-20
     neither = ~np.isfinite(a).all(axis=1) & ~np.isfinite(b).all(axis=1)
     changed = kept & ~neither & ~(distance <= allowed)
     if changed.any():
