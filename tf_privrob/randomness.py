@@ -110,6 +110,21 @@ class Key:
     """`count` independent numbers in [0, 1), multiples of 2^-53."""
     return (self.words(count) >> np.uint64(11)) * 2.0**-53
 
+  def normal(self, count: int) -> np.ndarray:
+    """`count` independent standard normal numbers, by Box and Muller 1958.
+
+    The radius is made of a 53-bit uniform number and reaches 8.57. Cosine and
+    sine of the angle come from the tangent of its half, which NumPy computes
+    several times faster than either.
+    """
+    half = (count + 1) // 2
+    first, second = self.uniform(2 * half).reshape(2, half)
+    tangent = np.tan(np.pi * (second - 0.5))
+    square = tangent * tangent
+    scale = np.sqrt(-2.0 * np.log1p(-first)) / (1.0 + square)
+    pairs = [scale * (1.0 - square), scale * (2.0 * tangent)]
+    return np.concatenate(pairs)[:count]
+
   def permutation(self, count: int) -> np.ndarray:
     """A uniformly random order of 0, ..., count - 1.
 

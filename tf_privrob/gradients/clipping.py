@@ -217,6 +217,9 @@ class ClippedGradients:
       wide = tf.nest.map_structure(_float64, found.gradients)
       return found._replace(gradients=wide)
 
+    if tf.inside_function():
+      one = tf.function(one)  # traced once for both of its places
+
     def body(index, total):
       return index + 1, tf.nest.map_structure(tf.add, total, one(index))
 

@@ -74,9 +74,9 @@ class Journal(tf.keras.callbacks.Callback):
 
   def require_same_weights(self) -> None:
     """Notes where a callback changed weights between two steps."""
-    if self._seen not in (None, models.fingerprint(self._method)):
+    seen, self._seen = self._seen, None
+    if seen is not None and seen != models.fingerprint(self._method):
       self._method.note_foreign_weights()
-    self._seen = None
 
   def on_test_begin(self, logs=None):
     """Validation looks at the averaged weights, which are what comes out."""

@@ -28,8 +28,8 @@ from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import randomness
 
+_Law = Callable[[randomness.Key, int], np.ndarray]
 _MADE_BY_OUTLET = object()
-_UNIT = mechanisms.GaussianMechanism(1.0, 1.0)
 
 
 class Released:
@@ -145,9 +145,8 @@ class Outlet:
     self._multipliers.append(min(stddevs) / sensitivity if fixed else None)
     # In the type of the sums: rounder noise would leave their last bits bare.
     dtype, sizes = sums[0].dtype, [int(np.prod(t.shape)) for t in sums]
-    uniform = self._uniform(_UNIT.uniforms_needed(sum(sizes)))
-    noise = _UNIT.from_uniform(uniform, [sum(sizes)], dtype)
-    parts = zip(sums, stddevs, tf.split(noise, sizes))
+    noise = self._drawn(randomness.Key.normal, sum(sizes))
+    parts = zip(sums, stddevs, tf.split(tf.cast(noise, dtype), sizes))
     return Released(
       [
         exact + tf.cast(stddev, dtype) * tf.reshape(part, exact.shape)
@@ -162,14 +161,15 @@ class Outlet:
     """Releases one index for each row of scores; each costs `event()`."""
     self._multipliers.append(1.0 / mechanism.dp_epsilon)
     size = int(np.prod(scores.shape))
-    uniform = self._uniform(mechanism.uniforms_needed(size))
+    needed = mechanism.uniforms_needed(size)
+    uniform = self._drawn(randomness.Key.uniform, needed)
     index = mechanism.select_from_uniform(scores, uniform)
     return Released([index], _MADE_BY_OUTLET)
 
   def without_noise(self, sums: Sequence[tf.Tensor]) -> Released:
     """Hands sums on as they are: counted, and nothing is proven of it."""
     self._multipliers.append(None)
-    with tf.control_dependencies([self._uniform(0)]):
+    with tf.control_dependencies([self._drawn(randomness.Key.uniform, 0)]):
       return Released([tf.identity(tensor) for tensor in sums], _MADE_BY_OUTLET)
 
   def rest_without_noise(self, sums: Sequence[tf.Tensor]) -> Released:
@@ -177,20 +177,23 @@ class Outlet:
     self._multipliers.append(None)
     return Released(sums, _MADE_BY_OUTLET)
 
-  def _uniform(self, count: int) -> tf.Tensor:
-    """Numbers in [0, 1), drawn when the step runs, after it was counted."""
-    drawn = tf.numpy_function(lambda: self._draw(count), [], tf.float64)
+  def _drawn(self, law: _Law, count: int) -> tf.Tensor:
+    """Numbers of this law, drawn when the step runs, after it was counted."""
+    drawn = tf.numpy_function(
+      lambda: law(self._key_of_release(), count), [], tf.float64
+    )
     return tf.ensure_shape(drawn, [count])
 
-  def _draw(self, count: int) -> np.ndarray:
+  def _key_of_release(self) -> randomness.Key:
+    """Counts a release; returns a key that no other release has."""
     if self._rehearsing:
-      return randomness.Key.of(None).uniform(count)
+      return randomness.Key.of(None)
     try:
       number = self._pay()
     except BaseException as error:
       self.failure = error  # TensorFlow hands on its text only
       raise
-    return self._key.child("release", number).uniform(count)
+    return self._key.child("release", number)
 
   def _pay(self) -> int:
     """Counts one release; returns its number, which no other one has."""
