@@ -17,6 +17,11 @@ BEGUN = (
   "An audit that is not done yet trains a second model on the private records,"
   " below nonprivate/: no figure counts it."
 )
+REFERENCES = (
+  "Reference models for LiRA were trained on the private records, below"
+  " nonprivate/: no figure counts them."
+)
+_CAUTIONS = (BEGUN, REFERENCES)
 _FOLDER = "nonprivate/audit"
 _FIRST, _SECONDS = 16, 5.0  # runs of a first block, seconds of the others
 
@@ -64,18 +69,31 @@ def now() -> str:
 
 
 def append(folder, audit: Mapping[str, Any]) -> None:
-  """Adds an audit to audit.json; privacy.json takes it if it is of the run.
+  """Adds an audit to audit.json; privacy.json gets what it says of the run."""
+  audits = [*_audits(folder), dict(audit)]
+  folder.write_json("audit.json", {"audits": audits})
+  statement = _statement(folder)
+  if statement is not None:
+    caveats = [caveat for caveat in statement.caveats if caveat != BEGUN]
+    _write(folder, statement.replace(caveats=caveats))
+
+
+def state(folder, statement) -> None:
+  """Writes privacy.json anew; what was found out before is not forgotten."""
+  before = _statement(folder)
+  known = before.caveats if before is not None else ()
+  kept = [caveat for caveat in known if caveat in _CAUTIONS]
+  _write(folder, statement.replace(caveats=(*statement.caveats, *kept)))
+
+
+def _write(folder, statement) -> None:
+  """Writes the statement with what the run's audits found.
 
   Only an audit of the run's own settings, at the statement's dp_delta, is set
   beside the statement's figures. A second training stands among the caveats
   whatever it was.
   """
-  before = folder.read_json("audit.json") or {"audits": []}
-  audits = [*before["audits"], dict(audit)]
-  folder.write_json("audit.json", {"audits": audits})
-  statement = _statement(folder)
-  if statement is None:
-    return
+  audits = _audits(folder)
   stated = statement.proven or statement.claimed
   own = [
     found
@@ -92,9 +110,14 @@ def append(folder, audit: Mapping[str, Any]) -> None:
     )
     statement = statement.replace(audited=best["audited"], audit_note=note)
   seconds = [f["second_training"] for f in audits if "second_training" in f]
-  caveats = [c for c in statement.caveats if c not in (*seconds, BEGUN)]
-  statement = statement.replace(caveats=(*caveats, *seconds))
+  caveats = dict.fromkeys((*statement.caveats, *seconds))
+  statement = statement.replace(caveats=tuple(caveats))
   folder.write_text("privacy.json", statement.to_json())
+
+
+def _audits(folder) -> list[dict[str, Any]]:
+  """The audits so far."""
+  return (folder.read_json("audit.json") or {"audits": []})["audits"]
 
 
 def caution(folder, caveat: str) -> None:

@@ -17,10 +17,6 @@ ASSUMPTION = (
   " examples but those that are judged"
 )
 _SCORE = "benign_margin"
-_CAVEAT = (
-  "Reference models for LiRA were trained on the private records, below"
-  " nonprivate/: no figure counts them."
-)
 
 
 def coins(num_references: int, num_points: int, seed: int) -> np.ndarray:
@@ -85,7 +81,7 @@ def lira(
   own = membership.score(membership.Outputs.load(path), _SCORE)
   others = inferring.not_chosen(dataset, count)
   points = [np.concatenate(pair) for pair in zip(members, nonmembers)]
-  audit_record.caution(folder, _CAVEAT)
+  audit_record.caution(folder, audit_record.REFERENCES)
   found = []
   for number, included in enumerate(is_in):
     place = f"{FOLDER}/{count}_points_seed_{seed}/{number}_of_{num_references}"

@@ -9,6 +9,8 @@ import platform
 import time
 from importlib import metadata
 
+from experiments import audit_record
+
 RUN = "run"  # the run folder inside a model's folder
 _PUBLIC_CLASSIFIER = (
   "the classifier was trained on examples that are declared public, and the"
@@ -46,6 +48,7 @@ def describe_run(model, dataset, started: float) -> dict:
     "train_seconds": round(time.monotonic() - started, 2),
     "sessions": model.run_record["sessions"],
     "steps": model.run_record["steps"],
+    "run_id": model.run_record.get("run"),
     "parameters": model.network.count_params(),
     "versions": versions(),
     "device": f"GPU x{len(gpus)}" if gpus else f"CPU x{os.cpu_count()}",
@@ -217,7 +220,7 @@ def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
     resume = folder.has("ledger.jsonl")
   model.fit(dataset, run_dir=folder.path, resume=resume, callbacks=[note])
   folder.write_json("run.json", describe_run(model, dataset, started))
-  folder.write_text("privacy.json", model.privacy_statement().to_json())
+  audit_record.state(folder, model.privacy_statement())
   draft = folder.file("draft.keras")  # whole before it has its name
   model.save(draft)
   os.replace(draft, folder.file("model.keras"))

@@ -109,3 +109,36 @@ def test_a_key_is_neither_shown_nor_stored():
     copy.deepcopy(key)
   with pytest.raises(ValueError, match="32 bytes"):
     randomness.Key(b"short")
+
+
+def test_normal_numbers_have_their_law():
+  drawn = randomness.Key.of(11).normal(200_001)
+  assert drawn.shape == (200_001,)
+  assert stats.kstest(drawn, "norm").pvalue > 1e-3
+  for factor in (2 / 3, 3 / 2):
+    assert stats.kstest(factor * drawn, "norm").pvalue < 1e-6
+  # Of a pair, and of neighbours: no correlation, nor one of the squares.
+  for first, second in (
+    (drawn[:100_000], drawn[100_001:]),
+    drawn.reshape(3, -1)[:2],
+  ):
+    size = min(len(first), len(second))
+    first, second = first[:size], second[:size]
+    for power in (1, 2):
+      found = np.corrcoef(first**power, second**power)[0, 1]
+      assert abs(found) < 5 / np.sqrt(size)
+
+
+def test_normal_numbers_at_the_ends_of_the_uniforms(monkeypatch):
+  """By hand: radius sqrt(-2 log(1 - u)), angle 2 pi v - pi."""
+  largest = 1 - 2.0**-53
+  firsts, seconds = [0.0, largest, 0.5, largest], [0.0, 0.5, 0.25, largest]
+  monkeypatch.setattr(
+    randomness.Key, "uniform", lambda self, count: np.array(firsts + seconds)
+  )
+  drawn = randomness.Key.of(0).normal(8)
+  radius = np.sqrt(-2 * np.log1p(-np.array(firsts)))
+  angle = 2 * np.pi * np.array(seconds) - np.pi
+  assert radius.max() == pytest.approx(8.5716, abs=1e-4)
+  expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+  np.testing.assert_allclose(drawn, expected, atol=1e-14)

@@ -94,6 +94,16 @@ def test_history_appends_in_order_and_later_lines_win(tmp_path):
   ]
 
 
+def test_history_without_noise_is_in_a_file_of_its_own(tmp_path):
+  folder = report.RunFolder(tmp_path)
+  folder.append_history({"epoch": 1, "step": 4, "nonprivate/loss": 0.5})
+  assert "nonprivate" not in folder.file("history.jsonl").read_text()
+  whole = [{"epoch": 1, "step": 4, "nonprivate/loss": 0.5}]
+  assert folder.history == whole
+  folder.file("nonprivate/history.jsonl").unlink()
+  assert folder.history == [{"epoch": 1, "step": 4}]
+
+
 def test_history_survives_a_line_cut_short(tmp_path):
   folder = report.RunFolder(tmp_path)
   folder.append_history({"epoch": 1})

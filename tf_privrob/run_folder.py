@@ -3,7 +3,8 @@
 Every JSON file is replaced atomically, so that a killed run leaves either the
 old file or the new one, never half of one. `history.jsonl` only grows; a line
 that a crash cut short is ignored, and when a resumed run trains an epoch
-again, its later line counts.
+again, its later line counts. What was computed on private data without noise is
+in a file of its own below `nonprivate/`, so that the rest can be shown.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Union
 import numpy as np
 
 PathLike = Union[str, "os.PathLike[str]"]
+NONPRIVATE = "nonprivate/"  # begins the names of such figures and files
+_HISTORY = "history.jsonl"
 
 
 def to_jsonable(value: Any) -> Any:
@@ -129,10 +132,18 @@ class RunFolder:
 
   @property
   def history(self) -> list[dict[str, Any]]:
-    """One row per epoch, in order; the last line written for it counts."""
-    path = self.file("history.jsonl")
+    """One row per epoch, in order; the last line written for it counts.
+
+    Figures without noise are part of it where `nonprivate/` is still there.
+    """
+    rows, private = self._rows(_HISTORY), self._rows(NONPRIVATE + _HISTORY)
+    return [{**private.get(epoch, {}), **rows[epoch]} for epoch in sorted(rows)]
+
+  def _rows(self, name: str) -> dict[float, dict[str, Any]]:
+    """Rows of a history by their epoch."""
+    path = self.file(name)
     if not path.exists():
-      return []
+      return {}
     rows = {}
     for line in path.read_text(encoding="utf-8").splitlines():
       try:
@@ -141,7 +152,7 @@ class RunFolder:
         continue  # cut short by a crash; append_history starts a new line
       if isinstance(row, dict) and isinstance(row.get("epoch"), (int, float)):
         rows[row["epoch"]] = row
-    return [rows[epoch] for epoch in sorted(rows)]
+    return rows
 
   @property
   def examples(self) -> dict[str, np.ndarray] | None:
@@ -203,6 +214,8 @@ class RunFolder:
   def append_history(self, row: Mapping[str, Any]) -> None:
     """Adds one epoch's row and flushes it to the disk.
 
+    What is called `nonprivate/...` in it goes to a file of its own there.
+
     Raises:
       ValueError: if the row has no `epoch`, by which rows are ordered.
     """
@@ -211,8 +224,16 @@ class RunFolder:
         f"Expected a number under 'epoch' in a history row, received keys"
         f" {sorted(row)}."
       )
+    private = {k: v for k, v in row.items() if k.startswith(NONPRIVATE)}
+    public = {k: v for k, v in row.items() if k not in private}
+    if private:
+      self._append(NONPRIVATE + _HISTORY, {"epoch": row["epoch"], **private})
+    self._append(_HISTORY, public)
+
+  def _append(self, name: str, row: Mapping[str, Any]) -> None:
+    """Adds a line, on the disk when it returns."""
     line = json.dumps(to_jsonable(row), allow_nan=False) + "\n"
-    path = self.file("history.jsonl")
+    path = self.file(name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as stream:
       if stream.tell() > 0:

@@ -119,27 +119,39 @@ def test_another_session_draws_other_noise(tmp_path):
     np.testing.assert_array_equal(a, c)
 
 
-def test_history_and_tensorboard_hide_nothing_private(tmp_path):
-  _fit(tmp_path)
+def _tags(folder):
+  """Names of all scalars in a folder of TensorBoard."""
+  (events,) = folder.glob("events*")
+  return {
+    value.tag
+    for record in tf.data.TFRecordDataset(str(events))
+    for value in tf.compat.v1.Event.FromString(record.numpy()).summary.value
+  }
+
+
+def test_history_and_tensorboard_keep_apart_what_is_private(tmp_path):
+  _fit(tmp_path, seed=0)
   lines = (tmp_path / "history.jsonl").read_text().splitlines()
   rows = [json.loads(line) for line in lines]
   assert [row["step"] for row in rows] == [4, 8, 12]
   spent = [row["dp_epsilon"] for row in rows]
   assert spent == sorted(spent)
-  events = next((tmp_path / "tb").glob("events*"))
-  tags = set()
-  for record in tf.data.TFRecordDataset(str(events)):
-    event = tf.compat.v1.Event.FromString(record.numpy())
-    tags |= {value.tag for value in event.summary.value}
-  assert tags == {
+  known = {"epoch", "step", "dp_epsilon", "eval_accuracy", "seconds"}
+  assert set().union(*rows) == known
+  assert _tags(tmp_path / "tb") == {
     "eval/accuracy",
     "eval/loss",
+    "privacy/dp_epsilon_proven_only_against_those_who_do_not_know_the_seed",
+  }
+  private = {
     "nonprivate/accuracy",
     "nonprivate/clipped_fraction",
     "nonprivate/dropped_fraction",
     "nonprivate/loss",
-    "privacy/dp_epsilon_proven",
   }
+  assert _tags(tmp_path / "nonprivate" / "tb") == private
+  path = tmp_path / "nonprivate" / "history.jsonl"
+  assert private <= set(json.loads(path.read_text().splitlines()[0]))
 
 
 @pytest.fixture(scope="module")

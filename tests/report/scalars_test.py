@@ -51,6 +51,13 @@ def test_all_of_the_training_data_is_under_nonprivate(tmp_path, everything):
   assert not [name for name in without if name.startswith("nonprivate/")]
 
 
+def test_a_condition_is_part_of_the_name(tmp_path, everything):
+  everything["privacy.json"].update(condition="only on Sundays")
+  found = scalars.figures(_results(tmp_path, everything))
+  assert found["privacy/dp_epsilon_proven_only_on_Sundays"] == 2.987
+  assert "privacy/dp_epsilon_proven" not in found
+
+
 def test_nothing_claimed_is_a_scalar(tmp_path, everything):
   everything["metrics.json"]["smoothed"]["kind"] = "claimed"
   everything["privacy.json"].update(proven=None)
@@ -89,14 +96,16 @@ def test_tensorboard_reads_scalars_and_settings(tmp_path, everything):
   path = conftest.write_run(tmp_path / "run", everything)
   for _ in range(2):  # a second report replaces the first
     report.write(path, tensorboard=True)
-  folder = path / "tb" / "report"
-  assert len(list(folder.iterdir())) == 1
-  events = _events(folder)
+  folders = [path / "tb" / "report", path / "nonprivate" / "tb" / "report"]
+  assert [len(list(folder.iterdir())) for folder in folders] == [1, 1]
+  events, private = map(_events, folders)
   expected = scalars.figures(results_lib.read(report.RunFolder(path)))
-  tags = {*expected, metadata.SESSION_START_INFO_TAG}
+  hidden = {name for name in expected if name.startswith("nonprivate/")}
+  tags = {*expected, metadata.SESSION_START_INFO_TAG} - hidden
   assert set(events.Tags()["tensors"]) == tags
+  assert set(private.Tags()["tensors"]) == hidden
   for name, value in expected.items():
-    (event,) = events.Tensors(name)
+    (event,) = (private if name in hidden else events).Tensors(name)
     assert event.step == 640
     assert tf.make_ndarray(event.tensor_proto) == pytest.approx(value)
   content = events.PluginTagToContent("hparams")

@@ -8,10 +8,11 @@ import time
 import tensorflow as tf
 
 from tf_privrob import models
+from tf_privrob import privacy
 from tf_privrob import progress
 from tf_privrob import run_folder
 
-NONPRIVATE = "nonprivate/"
+_NONPRIVATE = run_folder.NONPRIVATE
 
 
 class Journal(tf.keras.callbacks.Callback):
@@ -45,9 +46,11 @@ class Journal(tf.keras.callbacks.Callback):
     self._session = session
     self._folder = folder
     self._started = time.monotonic()
-    self._writer = (
-      tf.summary.create_file_writer(str(folder / "tb")) if folder else None
-    )
+    self._writers = {}
+    if folder:
+      for part in ("", _NONPRIVATE):
+        place = str(folder / part / "tb")
+        self._writers[part] = tf.summary.create_file_writer(place)
     steps, done = model.planned_steps, session.outlet.steps
     self._progress = (
       progress.Progress(steps, "train", done=done) if verbose else None
@@ -94,7 +97,9 @@ class Journal(tf.keras.callbacks.Callback):
     for name, value in logs.items():
       self.history.history.setdefault(name, []).append(value)
     spent = self._method.spent_dp_epsilon(steps)
-    private = {k: float(v) for k, v in logs.items() if k.startswith(NONPRIVATE)}
+    private = {
+      k: float(v) for k, v in logs.items() if k.startswith(_NONPRIVATE)
+    }
     row = {
       "epoch": epoch + 1,
       "step": steps,
@@ -108,17 +113,18 @@ class Journal(tf.keras.callbacks.Callback):
     if not self._folder:
       return
     run_folder.RunFolder(self._folder).append_history(row)
-    scalars = {
-      "privacy/dp_epsilon_proven": spent,
+    condition = self._method.run_facts.condition
+    public = {
+      privacy.scalar_of_proven(condition): spent,
       "eval/accuracy": logs.get("val_accuracy"),
       "eval/loss": logs.get("val_loss"),
-      **private,
     }
-    with self._writer.as_default(step=steps):
-      for name, value in scalars.items():
-        if value is not None:
-          tf.summary.scalar(name, value)
-    self._writer.flush()
+    for part, scalars in (("", public), (_NONPRIVATE, private)):
+      with self._writers[part].as_default(step=steps):
+        for name, value in scalars.items():
+          if value is not None:
+            tf.summary.scalar(name, value)
+      self._writers[part].flush()
 
 
 class PublicHistory(tf.keras.callbacks.History):
@@ -173,4 +179,4 @@ for _part in ("train", "test", "epoch", "train_batch", "test_batch"):
 def _public(logs: dict | None) -> dict | None:
   if logs is None:
     return None
-  return {k: v for k, v in logs.items() if not k.startswith(NONPRIVATE)}
+  return {k: v for k, v in logs.items() if not k.startswith(_NONPRIVATE)}

@@ -246,7 +246,15 @@ class Outlet:
       )
     count = self._ledger.begin_release(name, dict(settings or {}))
     array = compute(self._key.child("once", name, count))
-    self._ledger.finish_release(name, _write(path, array))
+    try:
+      digest = _write(path, array)
+    except OSError as error:
+      raise ValueError(
+        f"Expected to write {path}, but it failed ({error}). The release is"
+        f" paid for and lost: {count} of {name!r} count. Free the disk before"
+        " you resume, which makes and pays for another one."
+      ) from error
+    self._ledger.finish_release(name, digest)
     return array, count
 
   # The life of a session.

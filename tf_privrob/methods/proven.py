@@ -94,8 +94,4 @@ def complete(
       reasons.append(ENDED)
     if record.get("foreign_weights") or not model.has_released_weights:
       reasons.append(CHANGED)
-  if reasons:
-    found = found.replace(
-      proven=None, gaussian_mu=None, caveats=(*reasons, *found.caveats)
-    )
-  return found
+  return found.unproven(*reasons) if reasons else found

@@ -44,6 +44,7 @@ from tf_privrob.privacy.refuter import refute
 from tf_privrob.privacy.rounding import down as rounded_down
 from tf_privrob.privacy.rounding import up as rounded_up
 from tf_privrob.privacy.run_facts import RunFacts
+from tf_privrob.privacy.run_facts import scalar_of_proven
 from tf_privrob.privacy.statement import Assumption
 from tf_privrob.privacy.statement import Budget
 from tf_privrob.privacy.statement import PrivacyStatement
@@ -89,5 +90,6 @@ __all__ = [
   "rounded_down",
   "rounded_up",
   "runs_for",
+  "scalar_of_proven",
   "shuffled_sgd",
 ]

@@ -71,6 +71,16 @@ _TRUST_MODEL = (
 )
 
 
+def scalar_of_proven(condition: str) -> str:
+  """The name of a proven dp_epsilon where a number stands alone: TensorBoard.
+
+  Args:
+    condition: of the statement; it is part of the name.
+  """
+  words = ["privacy/dp_epsilon_proven", *condition.split()]
+  return "_".join(words)
+
+
 @dataclasses.dataclass(frozen=True)
 class RunFacts:
   """What a statement has to know besides the mechanism; plain JSON values.

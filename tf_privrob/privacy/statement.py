@@ -146,6 +146,16 @@ class PrivacyStatement:
       changes.setdefault("gaussian_mu", None)
     return dataclasses.replace(self, **changes)
 
+  def unproven(self, *reasons: str) -> PrivacyStatement:
+    """A copy that proves nothing, for these reasons; they come first.
+
+    The accountant's figures go as well: they stand for releases that were
+    not made as they are accounted.
+    """
+    return self.replace(
+      proven=None, accountant={}, caveats=(*reasons, *self.caveats)
+    )
+
   def to_dict(self) -> dict[str, Any]:
     """The JSON form as a dict, with the text beside it."""
     fields = _encode(dataclasses.asdict(self))

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from tf_privrob import run_folder
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
 from tf_privrob.report import metrics as metrics_lib
@@ -21,7 +22,7 @@ from tf_privrob.report.markup import section
 from tf_privrob.report.markup import tag
 from tf_privrob.report.markup import value
 
-_NONPRIVATE = "nonprivate/"
+_NONPRIVATE = run_folder.NONPRIVATE
 _COMMAND_WIDTH = 88
 _ALONE = ("poisson", "full_batch")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tf_privrob import run_folder
 from tf_privrob.report import audits as audits_lib
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
@@ -252,7 +253,8 @@ def _not_robust(results: results_lib.Results) -> list[str]:
 def _not_covered(results: results_lib.Results) -> list[str]:
   """Figures that were computed on the private data without noise."""
   found = []
-  if any(k.startswith("nonprivate/") for row in results.history for k in row):
+  names = {name for row in results.history for name in row}
+  if any(name.startswith(run_folder.NONPRIVATE) for name in names):
     found.append("training statistics under nonprivate/")
   if results.membership is not None:
     found.append("results of membership inference")

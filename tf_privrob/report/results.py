@@ -19,6 +19,7 @@ import numpy as np
 from tf_privrob import run_folder
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import audits as audits_lib
+from tf_privrob.report import counted
 from tf_privrob.report import leakage as leakage_lib
 from tf_privrob.report import metrics as metrics_lib
 
@@ -149,7 +150,7 @@ def read(folder: run_folder.RunFolder) -> Results:
   examples = reader.attempt("examples.npz", lambda: _examples(folder))
   privacy = payload and reader.attempt(
     "privacy.json",
-    lambda: _statement(payload),
+    lambda: counted.as_counted(_statement(payload), folder, run or {}),
   )
   clean = measured.get("clean") and reader.attempt(
     "metrics.json, clean",

@@ -3,7 +3,8 @@
 Scalars go to `<run>/tb/report`, beside those of training, and the settings to
 TensorBoard's HParams plugin, so that `tensorboard --logdir=runs` lists a sweep
 with settings and figures. Claimed figures are not written: a scalar stands
-alone. What was computed on the private training data is under `nonprivate/`.
+alone. What was computed on the private training data without noise goes to
+`<run>/nonprivate/tb/report`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf_privrob import run_folder
+from tf_privrob.privacy import run_facts
 from tf_privrob.report import formats
 from tf_privrob.report import metrics as metrics_lib
 from tf_privrob.report import results as results_lib
@@ -42,7 +44,8 @@ def figures(results: results_lib.Results) -> dict[str, float]:
   statement = results.privacy
   if statement is not None:
     if statement.proven is not None:
-      found["privacy/dp_epsilon_proven"] = statement.proven.dp_epsilon
+      name = run_facts.scalar_of_proven(statement.condition)
+      found[name] = statement.proven.dp_epsilon
     found["privacy/dp_epsilon_audited"] = statement.audited
   audit = results.certificate_audit
   if audit is not None:
@@ -66,7 +69,7 @@ def _nonprivate(results: results_lib.Results) -> dict[str, float | None]:
       found[f"nonprivate/membership/{name}"] = item.advantage
   if results.history:
     for name, value in results.history[-1].items():
-      if name.startswith("nonprivate/"):
+      if name.startswith(run_folder.NONPRIVATE):
         found[name] = metrics_lib.as_number(value)
   return found
 
@@ -96,16 +99,24 @@ def write(folder: run_folder.RunFolder, results: results_lib.Results) -> None:
   import tensorflow as tf
   from tensorboard.plugins.hparams import api as hparams
 
-  target = folder.file(FOLDER)
-  for old in target.glob("events.out.tfevents.*"):
-    old.unlink()
   step = metrics_lib.whole(results.run.get("steps")) or 0
-  writer = tf.summary.create_file_writer(str(target))
-  with writer.as_default(step=step):
-    chosen = settings(results)
-    if chosen:
-      name = pathlib.Path(results.run_dir).resolve()
-      hparams.hparams(chosen, trial_id="/".join(name.parts[-2:]))
-    for name, value in figures(results).items():
-      tf.summary.scalar(name, value)
-  writer.close()
+  found, chosen = figures(results), settings(results)
+  for part in ("", run_folder.NONPRIVATE):
+    target = folder.file(part + FOLDER)
+    for old in target.glob("events.out.tfevents.*"):
+      old.unlink()
+    scalars = {
+      name: value
+      for name, value in found.items()
+      if name.startswith(run_folder.NONPRIVATE) == bool(part)
+    }
+    if not scalars and part:
+      continue
+    writer = tf.summary.create_file_writer(str(target))
+    with writer.as_default(step=step):
+      if chosen and not part:
+        name = pathlib.Path(results.run_dir).resolve()
+        hparams.hparams(chosen, trial_id="/".join(name.parts[-2:]))
+      for name, value in scalars.items():
+        tf.summary.scalar(name, value)
+    writer.close()
