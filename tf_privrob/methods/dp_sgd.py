@@ -223,7 +223,8 @@ class DPSGD(method.Method):
       )
 
     alone = gradients_of_losses.get_concrete_function()
-    if any(tensor.dtype != tf.resource for tensor in alone.captured_inputs):
+    known = {id(weight.handle) for weight in self.network.variables}
+    if not known.issuperset(map(id, alone.captured_inputs)):
       raise ValueError(
         "Expected regularisers of weights alone, received one that reads other"
         " tensors: what it adds has no noise. Put it into the loss."
