@@ -23,6 +23,8 @@ import time
 from absl import app
 from absl import flags
 
+from benchmarks import networks
+
 _NETWORKS = flags.DEFINE_list(
   "networks", ["tutorial", "conv4", "cifar"], "Networks to time."
 )
@@ -35,11 +37,6 @@ _PEERS = flags.DEFINE_string(
 )
 _ONE = flags.DEFINE_string("one", None, "Internal: time this candidate only.")
 
-_SHAPES = {
-  "tutorial": (28, 28, 1),
-  "conv4": (28, 28, 1),
-  "cifar": (32, 32, 3),
-}
 _CANDIDATES = (
   "sgd",
   "tf_privrob",
@@ -53,44 +50,17 @@ _WITH_ONEDNN = ("sgd", "tf_privrob", "tfp_sequential_onednn")
 _HOPELESS = 20  # times slower than ours: one round is enough
 
 
-def layers(network: str) -> list:
-  """The layers of a network: the tutorial's, or four 3x3 convolutions."""
-  import tensorflow as tf
-
-  lib = tf.keras.layers
-  inputs = lib.InputLayer(_SHAPES[network])
-  if network == "tutorial":
-    return [
-      inputs,
-      lib.Conv2D(16, 8, 2, "same", activation="relu"),
-      lib.MaxPooling2D(2, 1),
-      lib.Conv2D(32, 4, 2, "valid", activation="relu"),
-      lib.MaxPooling2D(2, 1),
-      lib.Flatten(),
-      lib.Dense(32, activation="relu"),
-      lib.Dense(10),
-    ]
-  return [
-    inputs,
-    lib.Conv2D(16, 3, 1, "same", activation="relu"),
-    lib.Conv2D(16, 3, 2, "same", activation="relu"),
-    lib.Conv2D(32, 3, 1, "same", activation="relu"),
-    lib.Conv2D(32, 3, 2, "same", activation="relu"),
-    lib.Flatten(),
-    lib.Dense(64, activation="relu"),
-    lib.Dense(10),
-  ]
-
-
 def _step(candidate: str, network: str, batch_size: int):
   """A function that takes one step on a fixed batch."""
   import tensorflow as tf
 
-  x = tf.random.stateless_uniform([batch_size, *_SHAPES[network]], [0, 1])
+  x = tf.random.stateless_uniform(
+    [batch_size, *networks.SHAPES[network]], [0, 1]
+  )
   y = tf.random.stateless_uniform([batch_size], [0, 2], 0, 10, tf.int32)
   sparse = tf.keras.losses.SparseCategoricalCrossentropy
   if candidate == "sgd":
-    model = tf.keras.Sequential(layers(network))
+    model = tf.keras.Sequential(networks.layers(network))
     model.compile(tf.keras.optimizers.SGD(0.1), sparse(from_logits=True))
     return tf.function(lambda: model.train_step((x, y)))
   if candidate == "tf_privrob":
@@ -99,7 +69,7 @@ def _step(candidate: str, network: str, batch_size: int):
 
   loss = sparse(from_logits=True, reduction="none")
   if candidate == "tfp_vectorized":
-    model = tf.keras.Sequential(layers(network))
+    model = tf.keras.Sequential(networks.layers(network))
     optimizer = tensorflow_privacy.VectorizedDPKerasSGDOptimizer(
       l2_norm_clip=1.0,
       noise_multiplier=1.1,
@@ -119,7 +89,7 @@ def _step(candidate: str, network: str, batch_size: int):
     l2_norm_clip=1.0,
     noise_multiplier=1.1,
     use_xla=candidate.endswith("xla"),
-    layers=layers(network),
+    layers=networks.layers(network),
   )
   model.compile(tf.keras.optimizers.SGD(0.1), loss)
   return tf.function(lambda: model.train_step((x, y)))
@@ -133,7 +103,7 @@ def _our_step(network: str, x, y):
   from tf_privrob import randomness
   from tf_privrob.methods import outlet
 
-  model = tf.keras.Sequential(layers(network))
+  model = tf.keras.Sequential(networks.layers(network))
   optimizer = tf.keras.optimizers.SGD(0.1)
   optimizer.build(model.trainable_variables)
 

@@ -13,6 +13,7 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
+from tf_privrob.methods import checks
 from tf_privrob.methods import method as method_lib
 from tf_privrob.methods import plan as training_plan
 
@@ -42,7 +43,7 @@ class _Counting(method_lib.Method):
 
   def check_value_range(self, value_range):
     self.calls.append("range")
-    method_lib.require_unit_range(value_range, "Counting")
+    checks.require_unit_range(value_range, "Counting")
 
   def check_data(self, x, y, value_range):
     self.calls.append(("check", len(x), len(y), value_range))
@@ -62,7 +63,7 @@ class _Counting(method_lib.Method):
 
   def train_step(self, batch):
     x, _ = batch
-    method_lib.require_batch_size(x, 3)
+    checks.require_batch_size(x, 3)
     bias = self.network.layers[-1].bias
     update = -tf.ones_like(bias) / self.config.learning_rate
     self.apply(self.outlet.without_noise([update]), [bias])
@@ -151,7 +152,7 @@ def test_nothing_begins_before_everything_was_checked(arguments, message):
 
 def test_a_step_with_another_batch_size_is_refused():
   with pytest.raises(ValueError, match=r"batch_size=3, .* received 2"):
-    method_lib.require_batch_size(tf.zeros([2, 4]), 3)
+    checks.require_batch_size(tf.zeros([2, 4]), 3)
 
 
 def test_users_optimizer_is_kept_and_the_configs_knows_the_steps():
@@ -263,13 +264,13 @@ def test_averages_are_exchanged_and_come_back():
 
 
 def test_input_shape_where_the_network_knows_it():
-  assert method_lib.input_shape(models.mlp((4, 2), 3)) == (4, 2)
+  assert checks.input_shape(models.mlp((4, 2), 3)) == (4, 2)
 
   class Subclassed(tf.keras.Model):
     def call(self, inputs):
       return inputs
 
-  assert method_lib.input_shape(Subclassed()) is None
+  assert checks.input_shape(Subclassed()) is None
 
 
 @pytest.mark.parametrize("name", methods.NAMES)

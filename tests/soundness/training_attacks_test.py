@@ -17,7 +17,7 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
-from tf_privrob.methods import method as method_lib
+from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 
 _CONFIG = methods.DPSGDConfig(
@@ -572,9 +572,9 @@ def test_replicas_of_the_model_are_seen():
   model = types.SimpleNamespace(
     distribute_strategy=one, network=types.SimpleNamespace(weights=[weight])
   )
-  method_lib.refuse_replicas(model)
+  checks.refuse_replicas(model)
   for place in (model, weight):
     place.distribute_strategy = two
     with pytest.raises(ValueError, match="one replica"):
-      method_lib.refuse_replicas(model)
+      checks.refuse_replicas(model)
     place.distribute_strategy = one

@@ -15,6 +15,7 @@ from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import adlm_config
+from tf_privrob.methods import checks
 from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
@@ -139,7 +140,7 @@ class AdLM(method.Method):
     super().__init__(network, config, record, **kwargs)
     self._parts = splitting.split(network)
     self._source = RelevanceSource(relevance_network, relevance_map)
-    self(tf.zeros([1, *method.input_shape(network)]))
+    self(tf.zeros([1, *checks.input_shape(network)]))
 
   # Scales.
 
@@ -212,7 +213,7 @@ class AdLM(method.Method):
 
   def check_value_range(self, value_range: tuple[float, float]) -> None:
     """The sensitivities rest on |x| <= 1."""
-    method.require_unit_range(value_range, "AdLM")
+    checks.require_unit_range(value_range, "AdLM")
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """Adam, as in the released code."""
@@ -251,7 +252,7 @@ class AdLM(method.Method):
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One step of Adam on the perturbed objective."""
     x, y = batch
-    method.require_batch_size(x, self.config.batch_size)
+    checks.require_batch_size(x, self.config.batch_size)
     state, clip = self._state, self.config.input_clip
     noise = state.input_noise
     if self.config.noise == "per_step":

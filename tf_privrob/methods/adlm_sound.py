@@ -14,8 +14,8 @@ from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import adlm
 from tf_privrob.methods import adlm_config
+from tf_privrob.methods import checks
 from tf_privrob.methods import dp_sgd
-from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 
@@ -157,7 +157,7 @@ class SoundAdLM(dp_sgd.DPSGD):
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
     """Noise and steps for what the relevance map leaves of the budget."""
-    shape = tuple(input_shape or method.input_shape(self.network))
+    shape = tuple(input_shape or checks.input_shape(self.network))
     return training_plan.make(
       self._accounted, num_examples, shape, tuple(self.extra_releases())
     )
@@ -250,7 +250,7 @@ def _scaled(network: tf.keras.Model) -> tf.keras.Model:
   layers = getattr(network, "layers", None)
   if layers and isinstance(layers[0], FeatureScaling):
     return network
-  shape = method.input_shape(network)
+  shape = checks.input_shape(network)
   if shape is None:
     raise ValueError(
       "Expected a network with a known input shape, received"

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import privacy
+from tf_privrob.methods import checks
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import method
 from tf_privrob.methods import outlet as outlet_lib
@@ -59,8 +60,8 @@ class DPSGD(method.Method):
   ):
     super().__init__(network, config, record, **kwargs)
     self._check_network(network)
-    if network.built and method.input_shape(network):
-      self(tf.zeros([1, *method.input_shape(network)]))
+    if network.built and checks.input_shape(network):
+      self(tf.zeros([1, *checks.input_shape(network)]))
 
   def _check_network(self, network: tf.keras.Model) -> None:
     """Refuses layers that tie the examples of a batch together."""
@@ -86,7 +87,7 @@ class DPSGD(method.Method):
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
     """Sampler, noise and steps; without privacy there is no budget."""
-    shape = tuple(input_shape or method.input_shape(self.network))
+    shape = tuple(input_shape or checks.input_shape(self.network))
     if not self._private:
       return training_plan.without_privacy(self.config, num_examples, shape)
     return training_plan.make(self.config, num_examples, shape)

@@ -18,6 +18,7 @@ from tf_privrob import losses
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import randomness
+from tf_privrob.methods import checks
 from tf_privrob.methods import dpal_config
 from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
@@ -109,7 +110,7 @@ class DPAL(method.Method):
       for layer in network.submodules
       if isinstance(layer, tf.keras.layers.BatchNormalization)
     ]
-    self(tf.zeros([1, *method.input_shape(network)]))
+    self(tf.zeros([1, *checks.input_shape(network)]))
     self.crafting_noise.build(self._first_shape())
 
   def _first_shape(self) -> tuple[int | None, ...]:
@@ -154,7 +155,7 @@ class DPAL(method.Method):
   @property
   def input_noise_shape(self) -> tuple[int, ...]:
     """Of one example's noise at the input: that of the input itself."""
-    return method.input_shape(self.network)
+    return checks.input_shape(self.network)
 
   @property
   def hidden_noise_shape(self) -> tuple[int, ...]:
@@ -199,7 +200,7 @@ class DPAL(method.Method):
 
   def check_value_range(self, value_range: tuple[float, float]) -> None:
     """The sensitivities rest on |x| <= 1."""
-    method.require_unit_range(value_range, "DPAL")
+    checks.require_unit_range(value_range, "DPAL")
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """Of the classifier."""
@@ -246,7 +247,7 @@ class DPAL(method.Method):
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """Lines 5-15 of Algorithm 1."""
     x, y, sources, adversarial_labels = batch
-    method.require_batch_size(x, self.config.batch_size)
+    checks.require_batch_size(x, self.config.batch_size)
     size, x_adv = self.craft(sources)
     reconstruction = self.train_features(x, x_adv)
     result = self.train_classifier(x, y, x_adv, adversarial_labels)

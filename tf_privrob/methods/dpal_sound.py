@@ -16,9 +16,9 @@ from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import validate
+from tf_privrob.methods import checks
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import dp_sgd
-from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import splitting
 
@@ -213,7 +213,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
     """Calibrates the gradients' noise to what the moments have left over."""
-    shape = tuple(input_shape or method.input_shape(self.network))
+    shape = tuple(input_shape or checks.input_shape(self.network))
     extra = (self._moment_release(),)
     return training_plan.make(self.config, num_examples, shape, extra)
 

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_privrob import privacy
+from tf_privrob.methods import checks
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import halfspace_config
 from tf_privrob.methods import linear
@@ -167,7 +168,7 @@ class Halfspaces(linear.LinearMethod):
   ) -> training_plan.TrainingPlan:
     """K T steps where each class has its own, else T."""
     config = self.config
-    shape = tuple(input_shape or method.input_shape(self.network))
+    shape = tuple(input_shape or checks.input_shape(self.network))
     names = {f.name for f in dataclasses.fields(method_config.DPSGDConfig)}
     settings = {
       name: value

@@ -19,6 +19,7 @@ from tf_privrob import certify
 from tf_privrob import gradients
 from tf_privrob import privacy
 from tf_privrob.gradients import state
+from tf_privrob.methods import checks
 from tf_privrob.methods import method
 
 _GRID_BITS = 26
@@ -58,7 +59,7 @@ class LinearMethod(method.Method):
     _require_linear(network)
     super().__init__(network, config, record, **kwargs)
     self._front = _Front(network)
-    self(tf.zeros([1, *method.input_shape(network)]))
+    self(tf.zeros([1, *checks.input_shape(network)]))
 
   @property
   def num_classes(self) -> int:
@@ -86,7 +87,7 @@ class LinearMethod(method.Method):
   def check_data(self, x, y, value_range) -> None:
     """Refuses layers that write down what they see; looks at no data."""
     del x, y, value_range
-    images = tf.TensorSpec([None, *method.input_shape(self.network)])
+    images = tf.TensorSpec([None, *checks.input_shape(self.network)])
     features = tf.function(self._front.features)
     state.refuse_writes(features.get_concrete_function(images).graph)
 
@@ -154,7 +155,7 @@ def _require_linear(network: tf.keras.Model) -> None:
     type(layer) is tf.keras.layers.Dense
     and not layer.use_bias
     and layer.activation in (None, tf.keras.activations.linear)
-    and method.input_shape(network) is not None
+    and checks.input_shape(network) is not None
     and layer.input.shape.rank == 2
   )
   if not fits:

@@ -15,6 +15,7 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import validate
+from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import proven
 from tf_privrob.methods import session as training_session
@@ -296,9 +297,9 @@ class Method(tf.keras.Model):
       validation_data = validation_data or (dataset.x_test, dataset.y_test)
     if resume and run_dir is None:
       raise ValueError("Expected run_dir with resume=True, received None.")
-    callbacks = _callbacks(callbacks)
+    callbacks = checks.callback_list(callbacks)
     self._refuse_second_training()
-    refuse_replicas(self)
+    checks.refuse_replicas(self)
     shape, classes = self._check(x, y, value_range, validation_data)
     x, y = np.asarray(x, np.float32), np.asarray(y).astype(np.int64)
     self.check_data(x, y, value_range)
@@ -326,17 +327,17 @@ class Method(tf.keras.Model):
   ) -> tuple[tuple[int, ...], int]:
     """Refuses data that do not fit; the shape of an input and the classes."""
     x = np.asarray(x)
-    shape = input_shape(self.network) or x.shape[1:]
+    shape = checks.input_shape(self.network) or x.shape[1:]
     self.check_value_range(value_range)
     validate.examples(value_range, 1 + len(shape), x_train=x)
-    _require_shape(shape, x_train=x)
-    _require_float32(self.network)
+    checks.require_shape(shape, x_train=x)
+    checks.require_float32(self.network)
     classes = self.network(tf.zeros([1, *shape])).shape[-1]
     validate.labels(classes, len(x), y_train=np.asarray(y))
     if validation_data is not None:
       x_test, y_test = validation_data
       validate.examples(value_range, 1 + len(shape), x_test=x_test)
-      _require_shape(shape, x_test=x_test)
+      checks.require_shape(shape, x_test=x_test)
       validate.labels(classes, len(x_test), y_test=y_test)
     return tuple(shape), classes
 
@@ -359,7 +360,7 @@ class Method(tf.keras.Model):
   def _start_weights(self, key: randomness.Key, resume: bool) -> None:
     """Draws the weights that a new run begins with, or keeps declared ones."""
     if not self.draws_initial_weights:
-      _require_finite(self.network)
+      checks.require_finite(self.network)
       if self._public_weights is not None:
         self._run_record.update(
           initial_weights="public", public_weights=self._public_weights
@@ -386,7 +387,7 @@ class Method(tf.keras.Model):
       self._compile_arguments = arguments
     self._plan = plan
     self.prepare(plan, shape, value_range, classes)
-    _require_new_optimizer(self.optimizer, self.optimized_variables)
+    checks.require_new_optimizer(self.optimizer, self.optimized_variables)
     self.outlet.forget_traces()
     self.train_function = None  # traced anew, with this plan
 
@@ -406,7 +407,7 @@ class Method(tf.keras.Model):
       value_range: of the inputs.
       outlet: what the steps release through; None: one with new noise.
     """
-    shape = input_shape(self.network)
+    shape = checks.input_shape(self.network)
     classes = self.network.output_shape[-1]
     self._outlet = outlet or outlet_lib.Simulation(randomness.Key.of(None))
     self._settle_plan(num_examples, shape, value_range, classes)
@@ -487,102 +488,3 @@ class Method(tf.keras.Model):
     )
     settings = cls.config_class(**config.pop("config"))
     return cls(network, settings, **config)
-
-
-def _callbacks(callbacks) -> list[tf.keras.callbacks.Callback]:
-  """A list of callbacks; refuses anything else before any cost."""
-  found = list(callbacks) if isinstance(callbacks, (list, tuple)) else callbacks
-  kind = tf.keras.callbacks.Callback
-  if found is None:
-    return []
-  if not isinstance(found, list) or not all(isinstance(c, kind) for c in found):
-    raise ValueError(
-      f"Expected callbacks as a list of Keras callbacks, received"
-      f" {callbacks!r}."
-    )
-  return found
-
-
-def input_shape(network: tf.keras.Model) -> tuple[int, ...] | None:
-  """Shape of one input where the network knows it: a subclass may not."""
-  shape = getattr(network, "input_shape", None)
-  return tuple(shape[1:]) if isinstance(shape, tuple) else None
-
-
-def _require_shape(shape: Sequence[int], **arrays: np.ndarray) -> None:
-  """Refuses inputs of another shape than the network's, before any cost."""
-  for name, array in arrays.items():
-    if tuple(np.shape(array)[1:]) != tuple(shape):
-      raise ValueError(
-        f"Expected {name} with examples of shape {tuple(shape)}, which the"
-        f" network takes, received {tuple(np.shape(array)[1:])}."
-      )
-
-
-def _require_float32(network: tf.keras.Model) -> None:
-  """Refuses other precisions: clipping and its bounds are for float32."""
-  for layer in [network, *network.submodules]:
-    kind = getattr(layer, "compute_dtype", None) or "float32"
-    if isinstance(layer, tf.keras.layers.Layer) and kind != "float32":
-      raise ValueError(
-        f"Expected a network that computes in float32, received {kind} in"
-        f" {layer.name!r}. Build it under the default policy."
-      )
-
-
-def _require_finite(network: tf.keras.Model) -> None:
-  """Refuses weights to keep that are NaN or infinite."""
-  for weight in network.weights:
-    if not np.all(np.isfinite(weight.numpy())):
-      raise ValueError(
-        f"Expected finite weights, received NaN or infinity in"
-        f" {weight.name!r}. Start from a fresh network."
-      )
-
-
-def _require_new_optimizer(optimizer, variables) -> None:
-  """Refuses an optimizer that remembers anything."""
-  fresh = type(optimizer).from_config(optimizer.get_config())
-  fresh.build(variables)
-  pairs = zip(optimizer.variables, fresh.variables)
-  if len(optimizer.variables) != len(fresh.variables) or not all(
-    np.array_equal(own.numpy(), new.numpy()) for own, new in pairs
-  ):
-    raise ValueError(
-      "Expected a new optimizer, received one that remembers an earlier"
-      " training: that is in no figure. Compile with a new one."
-    )
-
-
-def refuse_replicas(model: tf.keras.Model) -> None:
-  """Refuses several replicas, whichever strategy made them."""
-  strategies = [tf.distribute.get_strategy(), model.distribute_strategy]
-  strategies += [
-    getattr(weight, "distribute_strategy", None)
-    for weight in model.network.weights
-  ]
-  if any(s is not None and s.num_replicas_in_sync > 1 for s in strategies):
-    raise ValueError(
-      "Expected one replica: noise is added once per step. Build and train the"
-      " network under the default strategy."
-    )
-
-
-def require_unit_range(value_range: tuple[float, float], name: str) -> None:
-  """Refuses inputs beyond [-1, 1], where a sensitivity rests on |x| <= 1."""
-  low, high = value_range
-  if low < -1 or high > 1:
-    raise ValueError(
-      f"Expected inputs in [-1, 1], which {name}'s sensitivities rest on,"
-      f" received value_range={tuple(value_range)}. Rescale the data set"
-      " (Dataset.rescaled, or --value_range=-1,1)."
-    )
-
-
-def require_batch_size(x: tf.Tensor, batch_size: int) -> None:
-  """Refuses a batch that noise per batch was not calibrated for."""
-  if x.shape[0] != batch_size:
-    raise ValueError(
-      f"Expected batches of batch_size={batch_size}, which the noise was"
-      f" calibrated for, received {x.shape[0]}."
-    )

@@ -15,6 +15,7 @@ from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.mechanisms import heterogeneous
+from tf_privrob.methods import checks
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
@@ -214,7 +215,7 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     if not self._released:
       return super().train_step(batch)
     images, labels = (part[0] for part in batch[:2])  # one chunk a batch
-    method.require_batch_size(images, self.config.batch_size)
+    checks.require_batch_size(images, self.config.batch_size)
     variables = self.network.trainable_variables
     with tf.GradientTape() as tape:
       losses, metrics = self._example_losses((images, labels), seed=None)

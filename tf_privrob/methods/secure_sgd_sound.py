@@ -14,8 +14,8 @@ from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.mechanisms import heterogeneous
+from tf_privrob.methods import checks
 from tf_privrob.methods import hidden_noise
-from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 from tf_privrob.methods import secure_sgd_config
@@ -180,7 +180,7 @@ class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
     """Noise and steps for what the release of r leaves of the budget."""
-    shape = tuple(input_shape or method.input_shape(self.network))
+    shape = tuple(input_shape or checks.input_shape(self.network))
     return training_plan.make(
       self.config, num_examples, shape, tuple(self.extra_releases())
     )

@@ -14,9 +14,9 @@ from tf_privrob import gradients
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import randomness
+from tf_privrob.methods import checks
 from tf_privrob.methods import config as method_config
 from tf_privrob.methods import denoising
-from tf_privrob.methods import method
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import transdenoiser_config
@@ -93,7 +93,7 @@ class TransDenoiser(denoising.DenoiserSGD):
     """Steps while the claimed figure lasts; "nodp" has no budget."""
     if not self._private:
       return super().plan(num_examples, input_shape)
-    shape = tuple(input_shape or method.input_shape(self.network))
+    shape = tuple(input_shape or checks.input_shape(self.network))
     settings = {
       field.name: getattr(self.config, field.name)
       for field in dataclasses.fields(method_config.DPSGDConfig)
