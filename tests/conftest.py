@@ -70,4 +70,4 @@ def one_noise(monkeypatch):
   """Runs with one seed share noise and batches, whatever their settings."""
   from tf_privrob.methods import identity
 
-  monkeypatch.setattr(identity, "digest", lambda parameters, data: "one")
+  monkeypatch.setattr(identity, "digest", lambda *_: "one")

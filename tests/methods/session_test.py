@@ -92,6 +92,7 @@ class _Draws(tf.keras.callbacks.Callback):
     self.found.append((rows.tolist(), self.model._state.key.numpy().tolist()))
 
 
+@pytest.mark.usefixtures("one_noise")
 def test_another_session_draws_other_rows_and_seeds(tmp_path):
   """Same seed, same step, another session: never the same draw."""
   whole, first, second = _Draws(), _Draws(), _Draws()

@@ -24,6 +24,7 @@ _PUBLIC_WEIGHTS = privacy.Assumption(
   " private data, or their cost was given as relevance_budget",
   "the caller",
 )
+_FREE = privacy.Budget(0.0, 0.0)
 _PUBLIC_MAP = privacy.Assumption(
   "the relevance map that was given does not depend on the private data",
   "the caller",
@@ -232,7 +233,7 @@ class SoundAdLM(dp_sgd.DPSGD):
     return found.replace(
       claimed=self._at_full_delta(found.claimed),
       proven=self._at_full_delta(found.proven),
-      gaussian_mu=None if self._cost.dp_epsilon else found.gaussian_mu,
+      gaussian_mu=found.gaussian_mu if self._cost == _FREE else None,
       assumptions=(*found.assumptions, assumed),
     )
 

@@ -87,6 +87,15 @@ def refuse_replicas(model: tf.keras.Model) -> None:
     )
 
 
+def refuse_eager_functions() -> None:
+  """Refuses functions that run as Python: each call may do something else."""
+  if tf.config.functions_run_eagerly():
+    raise ValueError(
+      "Expected steps that run as graphs, which are checked once, received"
+      " tf.config.run_functions_eagerly(True). Turn it off."
+    )
+
+
 def require_unit_range(value_range: tuple[float, float], name: str) -> None:
   """Refuses inputs beyond [-1, 1], where a sensitivity rests on |x| <= 1."""
   low, high = value_range

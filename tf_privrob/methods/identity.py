@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tf_privrob import models
 from tf_privrob import run_folder
 
 # Settings that bear on speed and memory only: a resumed run may have others.
@@ -80,38 +81,68 @@ def make_folder(folder: pathlib.Path) -> None:
     ) from error
 
 
-def digest(parameters: dict[str, Any], data) -> str:
-  """A hash of settings and data, for the key of a seeded run.
+def digest(model, parameters: dict[str, Any], data, callbacks=()) -> str:
+  """A hash of all that is known of a seeded run, for its key.
 
   Two runs with one seed then share noise only if they are the same run: between
-  others the noise would cancel, whoever knows the seed or not.
+  others the noise would cancel, whoever knows the seed or not. What it cannot
+  know, such as what a callback does, the statement's caveat is about.
   """
-  found = hashlib.sha256(json.dumps(parameters, sort_keys=True).encode())
+  known = {
+    **parameters,
+    "all_settings": {**dataclasses.asdict(model.config), "seed": None},
+    "layers": _layers(model.network),
+    "weights": models.fingerprint(model),
+    "callbacks": [type(callback).__qualname__ for callback in callbacks],
+  }
+  found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
   for array in data:
     for part in _parts(array):
       found.update(part)
   return found.hexdigest()
 
 
-def bind(
-  folder: pathlib.Path,
-  run: str,
-  data,
-  seed: int | None,
-  resume: bool,
-  nonprivate_logs: bool,
-) -> bool:
-  """Notes data and seed of a new run; refuses a resume with others.
+def _layers(network) -> list[Any]:
+  """What the network is made of, as far as its layers tell."""
+  parts, found = [network, *network.submodules], []
+  # Keras numbers names on through a process: a place says the same.
+  places = {part.name: place for place, part in enumerate(parts)}
+  for part in parts:
+    try:
+      config = part.get_config()
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+      config = None
+    found.append([type(part).__qualname__, _placed(config, places)])
+  return found
 
-  Returns:
-    Whether callbacks of this or an earlier session see logs without noise.
+
+def _placed(value: Any, places: dict[str, int]) -> Any:
+  """A configuration in which layers are called by their place.
+
+  What JSON does not know is the name of a function or of a class.
   """
+  if isinstance(value, dict):
+    return {str(k): _placed(v, places) for k, v in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_placed(item, places) for item in value]
+  if isinstance(value, (np.ndarray, np.generic)):
+    return value.tolist()
+  if isinstance(value, str):
+    return places.get(value, value)
+  if value is None or isinstance(value, (bool, int, float)):
+    return value
+  return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def bind(
+  folder: pathlib.Path, run: str, data, seed: int | None, resume: bool
+) -> None:
+  """Notes data and seed of a new run; refuses a resume with others."""
   place = run_folder.RunFolder(folder)
   if not resume:
     salt = os.urandom(32).hex()
-    described = _described(run, salt, data, seed)
-    place.write_json(_FILE, {**described, "nonprivate_logs": nonprivate_logs})
-    return nonprivate_logs
+    place.write_json(_FILE, _described(run, salt, data, seed))
+    return
   known = place.read_json(_FILE)
   if known is None:
     raise ValueError(
@@ -129,9 +160,21 @@ def bind(
         f"Cannot resume {folder}: expected {meaning}, received another."
         " Use the same, or begin a new run_dir."
       )
-  seen = bool(known.get("nonprivate_logs")) or nonprivate_logs
-  place.write_json(_FILE, {**known, "nonprivate_logs": seen})
-  return seen
+
+
+def remember(folder: pathlib.Path, fact: str) -> None:
+  """Writes down a fact of the run that bears on its proof."""
+  place, facts = run_folder.RunFolder(folder), remembered(folder)
+  if fact not in facts:
+    place.write_json(
+      _FILE, {**(place.read_json(_FILE) or {}), "facts": [*facts, fact]}
+    )
+
+
+def remembered(folder: pathlib.Path) -> list[str]:
+  """Facts that sessions of this run wrote down."""
+  known = run_folder.RunFolder(folder).read_json(_FILE) or {}
+  return list(known.get("facts", ()))
 
 
 def _described(run: str, salt: str, data, seed: int | None) -> dict[str, Any]:

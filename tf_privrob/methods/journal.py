@@ -23,23 +23,13 @@ class Journal(tf.keras.callbacks.Callback):
     session: of the training.
     folder: run folder; None: nothing is written.
     verbose: 0 is silent.
-    watches: whether there are callbacks that might change weights.
 
   Attributes:
     history: as Keras', of all blocks of the training.
   """
 
-  def __init__(
-    self,
-    model,
-    session,
-    folder: pathlib.Path | None,
-    verbose: int,
-    watches: bool = False,
-  ):
+  def __init__(self, model, session, folder: pathlib.Path | None, verbose: int):
     super().__init__()
-    self._watches = watches
-    self._seen = None
     self.history = tf.keras.callbacks.History()
     self.history.history, self.history.epoch = {}, []
     self._method = model
@@ -59,7 +49,6 @@ class Journal(tf.keras.callbacks.Callback):
 
   def on_train_batch_begin(self, batch, logs=None):
     """Refuses a step beyond the budget, and gives it its seed."""
-    self.require_same_weights()
     self._session.outlet.require_budget()
     self._session.begin_step()
 
@@ -67,19 +56,12 @@ class Journal(tf.keras.callbacks.Callback):
     """Keeps the weights, so that a crash loses at most a few steps."""
     session, steps = self._session, self._session.outlet.steps
     session.note()
-    if self._watches:
-      self._seen = models.fingerprint(self._method)
+    session.watch.look()
     due = steps % self._method.config.checkpoint_every == 0
     if due or steps == self._method.planned_steps:
       session.save()
     if self._progress:
       self._progress.update(1, self._note)
-
-  def require_same_weights(self) -> None:
-    """Notes where a callback changed weights between two steps."""
-    seen, self._seen = self._seen, None
-    if seen is not None and seen != models.fingerprint(self._method):
-      self._method.note_foreign_weights()
 
   def on_test_begin(self, logs=None):
     """Validation looks at the averaged weights, which are what comes out."""
@@ -127,6 +109,51 @@ class Journal(tf.keras.callbacks.Callback):
       self._writers[part].flush()
 
 
+class Watch(tf.keras.callbacks.Callback):
+  """Sees whether anything but a step changes weights or optimizer.
+
+  It is the last of the callbacks, so that it compares after all others. What
+  they may set is the learning rate. Without callbacks of the user nobody is
+  there to change anything, and nothing is compared.
+
+  Args:
+    model: the method.
+    active: whether there are callbacks of the user.
+  """
+
+  def __init__(self, model, active: bool):
+    super().__init__()
+    self._method = model
+    self._active = active
+    self._seen: tuple[str, str] | None = None
+
+  @property
+  def weights(self) -> str | None:
+    """Fingerprint of the weights that the last step left; None if unknown."""
+    return self._seen and self._seen[0]
+
+  def look(self) -> None:
+    """Remembers what a step has left, or what the training begins with."""
+    if self._active:
+      self._seen = self._found()
+
+  def compare(self) -> None:
+    """Notes a change since the last look."""
+    if self._seen is not None and self._seen != self._found():
+      self._method.note_foreign_weights()
+
+  def on_train_batch_begin(self, batch, logs=None):
+    """Directly before the step, after whatever other callbacks did."""
+    self.compare()
+
+  def _found(self) -> tuple[str, str]:
+    """Of the weights alone, and of all that the next step builds on."""
+    method = self._method
+    rate = method.optimizer.learning_rate
+    state = [v for v in method.state_variables() if v is not rate]
+    return models.fingerprint(method), models.fingerprint_of(state)
+
+
 class PublicHistory(tf.keras.callbacks.History):
   """What Keras shows callbacks as `model.history`: public logs only."""
 
@@ -141,7 +168,7 @@ def _forwarded(name: str):
   def hook(self, *args, logs=None):
     if args and (args[-1] is None or isinstance(args[-1], dict)):
       *args, logs = args
-    getattr(self._callback, name)(*args, logs=_public(logs))
+    getattr(self._callback, name)(*args, _public(logs))
 
   hook.__name__, hook.__doc__ = name, "As the callback's own."
   return hook

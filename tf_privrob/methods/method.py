@@ -104,6 +104,11 @@ class Method(tf.keras.Model):
         "Expected steps_per_execution=1: every step is paid for in the ledger"
         " before it runs."
       )
+    if kwargs.get("run_eagerly"):
+      raise ValueError(
+        "Expected run_eagerly=False: a step is checked once, as a graph, and"
+        " must stay what was checked."
+      )
     if kwargs.get("jit_compile"):
       raise ValueError(
         "Expected jit_compile in the settings, which compile the gradients; a"
@@ -189,17 +194,23 @@ class Method(tf.keras.Model):
 
   def note_foreign_weights(self) -> None:
     """Notes that weights were changed by something else than a release."""
-    self._run_record["foreign_weights"] = True
+    self.session.remember("foreign_weights")
 
   @property
   def has_released_weights(self) -> bool:
     """Whether the weights are those that a training released.
 
-    While a training goes on nobody knows better than the training.
+    While a training goes on: those that its last step left.
     """
-    if self._session is not None:
-      return True
-    return self._run_record.get("weights") == models.fingerprint(self)
+    return self._released_weights in (None, models.fingerprint(self))
+
+  @property
+  def _released_weights(self) -> str | None:
+    """Fingerprint of what was released last; None: nobody could change it."""
+    if self._session is None:
+      return self._run_record.get("weights", "")
+    watch = self._session.watch
+    return watch and watch.weights
 
   def certifier(self):
     """None: the network has no certificate of its own; it can be smoothed."""
@@ -298,8 +309,35 @@ class Method(tf.keras.Model):
     if resume and run_dir is None:
       raise ValueError("Expected run_dir with resume=True, received None.")
     callbacks = checks.callback_list(callbacks)
+    with models.claimed(self.network):
+      return self._fit(
+        x,
+        y,
+        value_range,
+        validation_data,
+        run_dir,
+        resume,
+        callbacks,
+        nonprivate_logs,
+        verbose,
+      )
+
+  def _fit(
+    self,
+    x,
+    y,
+    value_range,
+    validation_data,
+    run_dir,
+    resume: bool,
+    callbacks,
+    nonprivate_logs: bool,
+    verbose: int,
+  ) -> tf.keras.callbacks.History:
+    """The order of events in `fit`: look, rehearse, pay, train."""
     self._refuse_second_training()
     checks.refuse_replicas(self)
+    checks.refuse_eager_functions()
     shape, classes = self._check(x, y, value_range, validation_data)
     x, y = np.asarray(x, np.float32), np.asarray(y).astype(np.int64)
     self.check_data(x, y, value_range)
@@ -310,7 +348,9 @@ class Method(tf.keras.Model):
     try:
       self._settle_plan(len(x), shape, value_range, classes)
       session.rehearse(shape, value_range, classes, validation_data is not None)
-      session.open(run_dir, resume, (x, y), value_range, nonprivate_logs)
+      session.open(
+        run_dir, resume, (x, y), value_range, callbacks, nonprivate_logs
+      )
       self.begin(x, y, value_range)
       if self.plan(len(x), shape) != self._plan:
         self._settle_plan(len(x), shape, value_range, classes)
@@ -471,7 +511,7 @@ class Method(tf.keras.Model):
     settings["seed"] = None  # whoever knows it can subtract the noise
     record = dict(self._run_record)
     if self._session is not None:  # saved by a callback
-      record["weights"] = models.fingerprint(self)
+      record["weights"] = self._released_weights or models.fingerprint(self)
     return {
       "name": self.name,
       "network": tf.keras.saving.serialize_keras_object(self.network),

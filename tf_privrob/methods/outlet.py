@@ -64,6 +64,7 @@ class Outlet:
     self._ledger: privacy.Ledger | None = None
     self._folder: pathlib.Path | None = None
     self._limit: int | None = None
+    self._made_once: dict[str, int] = {}
     self._counted = 0
     self._rehearsing = False
     self._multipliers: list[float | None] = []
@@ -74,6 +75,7 @@ class Outlet:
     key: randomness.Key,
     ledger: privacy.Ledger | None = None,
     folder: pathlib.Path | None = None,
+    made_once: dict[str, int] | None = None,
   ) -> None:
     """Begins a session.
 
@@ -81,8 +83,11 @@ class Outlet:
       key: of the session; no two sessions share one.
       ledger: where releases are paid for; None: they are counted in memory.
       folder: where releases that are made once keep their results.
+      made_once: how many of each name were begun without a ledger, by earlier
+        sessions too; counted on here.
     """
     self._key, self._ledger, self._folder = key, ledger, folder
+    self._made_once = {} if made_once is None else made_once
 
   @property
   def steps(self) -> int:
@@ -231,7 +236,8 @@ class Outlet:
       The released array, and how many releases of this name were begun.
     """
     if self._ledger is None:
-      return compute(self._key.child("once", name)), 1
+      count = self._made_once[name] = self._made_once.get(name, 0) + 1
+      return compute(self._key.child("once", name, count)), count
     path = self._folder / f"{name}.npy"
     entry = self._ledger.release_of(name)
     if entry is not None and entry.digest is not None:

@@ -11,6 +11,7 @@ a new release, with new noise, and is paid for again.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 
 import numpy as np
@@ -38,6 +39,7 @@ class Session:
 
   Attributes:
     outlet: what the steps of this session release through.
+    watch: what sees whether callbacks change weights; None before training.
   """
 
   def __init__(self, model, root: randomness.Key):
@@ -46,6 +48,7 @@ class Session:
     self._folder = self._ledger = self._key = None
     self._resumed = self._permitted = False
     self.outlet = outlet_lib.Outlet()
+    self.watch: journal_lib.Watch | None = None
 
   # Before anything is paid.
 
@@ -91,14 +94,19 @@ class Session:
       )
 
   def open(
-    self, run_dir, resume: bool, data, value_range, nonprivate_logs: bool
+    self,
+    run_dir,
+    resume: bool,
+    data,
+    value_range,
+    callbacks=(),
+    nonprivate_logs: bool = False,
   ) -> None:
     """Opens or resumes the run in `run_dir`."""
     model, record = self._model, self._model._run_record
     parameters = identity.parameters(model, data, value_range)
-    record["nonprivate_logs"] = nonprivate_logs
     if run_dir is not None:
-      folder = self._folder = pathlib.Path(run_dir).absolute()
+      folder = pathlib.Path(run_dir).absolute()
       self._resumed = resume
       if resume:
         self._refuse_resume(folder)
@@ -106,21 +114,26 @@ class Session:
         identity.require_fresh(folder)
       identity.make_folder(folder)
       self._ledger = privacy.Ledger.open(folder / _LEDGER, parameters, resume)
-      record["nonprivate_logs"] = identity.bind(
-        folder,
-        self._ledger.run,
-        data,
-        model.config.seed,
-        resume,
-        nonprivate_logs,
-      )
+      self._folder = folder
+      identity.bind(folder, self._ledger.run, data, model.config.seed, resume)
+      record.update(dict.fromkeys(identity.remembered(folder), True))
+    if nonprivate_logs:
+      self.remember("nonprivate_logs")
     if model.config.seed is None or resume:
       # A session that goes on repeats nothing, whatever was put back.
       self._key = randomness.Key.of(None)
     else:
-      digest = identity.digest(parameters, data)
+      digest = identity.digest(model, parameters, data, callbacks)
       self._key = self._root.child("run", digest)
-    self.outlet.open(self._key.child("noise"), self._ledger, self._folder)
+    made = record.setdefault("made_once", {})
+    self.outlet.open(self._key.child("noise"), self._ledger, self._folder, made)
+
+  def remember(self, fact: str) -> None:
+    """Notes what bears on the proof, for later sessions of the run too."""
+    self._model._run_record[fact] = True
+    if self._folder is not None:
+      with contextlib.suppress(OSError):  # a full disk is an error by itself
+        identity.remember(self._folder, fact)
 
   def _refuse_resume(self, folder: pathlib.Path) -> None:
     plan = self._model._plan
@@ -166,9 +179,9 @@ class Session:
     models.mark_released(model.network.variables, dict(model._run_record))
     self.begin_step()
     model.begin_session()
-    journal = journal_lib.Journal(
-      model, self, self._folder, verbose, watches=bool(callbacks)
-    )
+    journal = journal_lib.Journal(model, self, self._folder, verbose)
+    self.watch = journal_lib.Watch(model, active=bool(callbacks))
+    self.watch.look()
     if not nonprivate_logs:
       public = journal_lib.PublicHistory()
       callbacks = [public, *map(journal_lib.PublicLogs, callbacks)]
@@ -187,12 +200,12 @@ class Session:
           steps_per_epoch=steps,
           validation_data=validation_data,
           validation_batch_size=_VALIDATION_BATCH,
-          callbacks=[journal, *callbacks],
+          callbacks=[journal, *callbacks, self.watch],
           verbose=0,
         )
         if model.stop_training:
           break
-      journal.require_same_weights()
+      self.watch.compare()
       self.require_finite()
       model.swap_average()
     model.history = journal.history
@@ -303,7 +316,7 @@ class _Training:
   def __exit__(self, kind, error, trace):
     self._model._session = None
     if isinstance(error, Exception) and self._session.outlet.steps:
-      self._model._run_record["ended_by_error"] = True
+      self._session.remember("ended_by_error")
     failure = self._session.outlet.failure
     if failure is not None and isinstance(error, tf.errors.OpError):
       raise failure from None

@@ -11,12 +11,14 @@ from tf_privrob.models.denoisers import DENOISERS
 from tf_privrob.models.denoisers import paper_denoiser
 from tf_privrob.models.denoisers import smooth_denoiser
 from tf_privrob.models.fingerprint import fingerprint
+from tf_privrob.models.fingerprint import fingerprint_of
 from tf_privrob.models.fresh import redraw
 from tf_privrob.models.loading import load_classifier
 from tf_privrob.models.loading import load_model
 from tf_privrob.models.logits import as_logits
 from tf_privrob.models.logits import returns_probabilities
 from tf_privrob.models.marks import carry_marks
+from tf_privrob.models.marks import claimed
 from tf_privrob.models.marks import mark_released
 from tf_privrob.models.marks import released
 from tf_privrob.models.networks import by_name
@@ -46,6 +48,7 @@ __all__ = [
   "as_logits",
   "by_name",
   "carry_marks",
+  "claimed",
   "classifier_of",
   "convolutional_denoiser",
   "denoised_classifier",
@@ -55,6 +58,7 @@ __all__ = [
   "dpal_mnist",
   "fashion_mnist_cnn",
   "fingerprint",
+  "fingerprint_of",
   "ibp_large",
   "ibp_medium",
   "ibp_small",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -13,9 +14,14 @@ def fingerprint(network: tf.keras.Model) -> str:
   Two networks of one architecture compute the same if it is equal; another
   value of a single weight makes it another one.
   """
+  return fingerprint_of(network.weights)
+
+
+def fingerprint_of(variables: Iterable[tf.Variable]) -> str:
+  """The same of these variables."""
   digest = hashlib.sha256()
-  for weight in network.weights:
-    value = weight.numpy()
+  for variable in variables:
+    value = variable.numpy()
     digest.update(f"{value.dtype.str} {value.shape}".encode())
     digest.update(value.tobytes())
   return digest.hexdigest()

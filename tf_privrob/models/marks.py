@@ -7,13 +7,42 @@ in any file. Whoever copies values or loads a file has variables without it.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import threading
 from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 _NAME = "_tf_privrob_released"
+_LOCK, _IN_TRAINING = threading.Lock(), set()
+
+
+@contextlib.contextmanager
+def claimed(network: tf.keras.layers.Layer) -> Iterator[None]:
+  """While it lasts, no other training may have the network's weights.
+
+  Raises:
+    ValueError: another thread trains them: neither would count both.
+  """
+  names = {
+    id(variable) for variable in (network.variables if network.built else ())
+  }
+  with _LOCK:
+    if not _IN_TRAINING.isdisjoint(names):
+      raise ValueError(
+        f"Expected a network that nobody trains, received {network.name!r},"
+        " whose weights are being trained: no statement would count both."
+        " Build another network."
+      )
+    _IN_TRAINING.update(names)
+  try:
+    yield
+  finally:
+    with _LOCK:
+      _IN_TRAINING.difference_update(names)
 
 
 def mark_released(

@@ -10,7 +10,11 @@ from tf_privrob.privacy import statement
 RANDOMNESS = ("operating_system", "seed")
 
 CONDITION = "only against those who do not know the seed"
-SEED_CAVEAT = "Proven only against those who neither know nor guess the seed."
+SEED_CAVEAT = (
+  "Proven only against those who neither know nor guess the seed, and only if"
+  " no other training on these data had it: two runs may share their noise,"
+  " which then cancels."
+)
 MOVED_CAVEAT = (
   "The run folder was moved or copied after the run began: what another copy of"
   " it released is not in these figures."
