@@ -217,9 +217,9 @@ def test_default_physical_batch_size_leaves_room_for_poisson_draws(batch_size):
   sizes = np.array([len(sampler.indices(_KEY, step)) for step in range(200)])
   rows = physical * np.maximum(1, -(-sizes // physical))
   assert physical <= 1.5 * 256
-  # Padding costs little: two standard deviations and rounding to eights.
+  # Padding costs little: two standard deviations and rounding to sixteens.
   # (Chunks of exactly 256 would average 384 rows for batches of 256.)
-  assert rows.mean() <= batch_size + 3 * np.sqrt(batch_size) + 8
+  assert rows.mean() <= batch_size + 3 * np.sqrt(batch_size) + 16
 
 
 def test_default_physical_batch_size_of_fixed_batches_has_no_padding():

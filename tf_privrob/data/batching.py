@@ -23,6 +23,7 @@ from tf_privrob import validate
 
 _CPU_VALUES = 256 * 28 * 28  # input values a chunk: 256 MNIST images
 _GPU_FACTOR = 8
+_PACKET = 16
 
 
 def default_physical_batch_size(
@@ -61,7 +62,18 @@ def default_physical_batch_size(
   validate.positive(batch_size=batch_size)
   room = 0 if fixed_size else 2 * math.sqrt(batch_size)
   chunks = max(1, round((batch_size + room) / size))
-  return 8 * math.ceil((batch_size + room) / chunks / 8)
+  return whole_packets(math.ceil((batch_size + room) / chunks))
+
+
+def whole_packets(rows: int) -> int:
+  """So many rows, or the next multiple of 16, the largest packet of numbers.
+
+  Processors compute exponentials, logistic functions and quotients of up to 16
+  float32 numbers at a time, and what is left at the end one by one, which may
+  round otherwise. In a chunk of whole packets a row comes out the same at every
+  place, so that nobody's part depends on how many come before.
+  """
+  return -(-rows // _PACKET) * _PACKET
 
 
 def gather_chunks(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -46,6 +47,11 @@ class Sampler(abc.ABC):
   @abc.abstractmethod
   def steps_per_epoch(self) -> int:
     """Steps in which an example takes part once, on average."""
+
+  @property
+  def most_rows(self) -> int:
+    """The most examples that a logical batch has, or all but surely has."""
+    return self.num_examples
 
   @abc.abstractmethod
   def indices(self, key: randomness.Key, step: int) -> np.ndarray:
@@ -174,6 +180,15 @@ class PoissonSampler(Sampler):
     """1 / q, to the nearest whole number."""
     return max(1, round(1 / self.sampling_prob))
 
+  @property
+  def most_rows(self) -> int:
+    """Eight deviations above q n, and 64: exceeded less often than 1e-14.
+
+    Bernstein: with m = q n, P[size >= m + t] <= exp(-t^2 / 2 / (m + t / 3)).
+    """
+    mean = self.expected_batch_size
+    return min(self.num_examples, math.ceil(mean + 8 * math.sqrt(mean) + 64))
+
   def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows drawn at `step`, in increasing order."""
     uniform = key.child("poisson", step).uniform(self.num_examples)
@@ -248,6 +263,12 @@ class ShuffleSampler(Sampler):
   def expected_batch_size(self) -> float:
     """The public divisor, also of a batch that is shorter."""
     return float(self.batch_size)
+
+  @property
+  def most_rows(self) -> int:
+    """Those of the last batch may be more than the others."""
+    last = self.num_examples - (self.steps_per_epoch - 1) * self.batch_size
+    return min(self.num_examples, max(self.batch_size, last))
 
   def places(self, position: int) -> slice:
     """The places of an epoch's permutation that are its batch `position`."""

@@ -21,6 +21,11 @@ import tensorflow as tf
 # be taken for zero.
 _UNIT = 2.0**-24
 _TINY = 2.0**-126
+# Of sums over rows: rows of a block, and the margin of clipping. The least is
+# for what a last rounding to float32 may do to a sum.
+_BLOCKS = (256, 128, 64, 32, 16, 8)
+_FEW_BLOCKS = 8  # one product each; more of them are one batch of products
+SMALLEST_MARGIN, _LARGEST_MARGIN = 5e-4, 1e-2
 
 
 def _rounding(operations: int) -> float:
@@ -53,9 +58,19 @@ class Materialised:
       return _sum_of_squares(self.gradients[:, tf.newaxis])
     return _sum_of_squares(self.gradients)
 
-  def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
-    """sum_i w_i g_i, in the shape of the variable."""
-    return tf.tensordot(weights, self.gradients, 1)
+  def weighted_sum(
+    self, weights: tf.Tensor, block: int | None = None
+  ) -> tf.Tensor:
+    """sum_i w_i g_i, in the shape of the variable, float64.
+
+    Args:
+      weights: w, [batch].
+      block: rows that are added up in float32 first; None: none.
+    """
+    shape = self.gradients.shape[1:]
+    gradients = tf.reshape(self.gradients, [-1, 1, math.prod(shape)])
+    total = _sum_of_products(weights[:, None, None], gradients, block)
+    return tf.reshape(total, shape)
 
   def materialise(self) -> Materialised:
     """Itself."""
@@ -133,15 +148,15 @@ class OuterProduct:
       + (positions**2 + 8) * _TINY
     )
 
-  def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
-    """sum_i w_i g_i, in the shape of the variable."""
-    _, p, q = self._sizes
+  def weighted_sum(
+    self, weights: tf.Tensor, block: int | None = None
+  ) -> tf.Tensor:
+    """sum_i w_i g_i, in the shape of the variable, float64."""
     if self._forms_gradients:
-      total = Materialised(self._gradients).weighted_sum(weights)
+      total = Materialised(self._gradients).weighted_sum(weights, block)
     else:
-      weighted = tf.reshape(self.deltas * weights[:, None, None], [-1, q])
-      rows = tf.reshape(self.inputs, [-1, p])
-      total = tf.linalg.matmul(rows, weighted, transpose_a=True)
+      weighted = self.deltas * weights[:, None, None]
+      total = _sum_of_products(self.inputs, weighted, block)
     return tf.reshape(total, self.shape)
 
   def materialise(self) -> Materialised:
@@ -163,6 +178,54 @@ class OuterProduct:
 
 
 Factor = Union[Materialised, OuterProduct]
+
+
+def _sum_of_products(
+  left: tf.Tensor, right: tf.Tensor, block: int | None
+) -> tf.Tensor:
+  """sum_i l_i^T r_i of [batch, positions, p] and [batch, positions, q].
+
+  In float64; with `block`, of float32 sums over at most so many rows each.
+  """
+  rows, positions = left.shape[:2]
+  if block is None:
+    left, right = tf.cast(left, tf.float64), tf.cast(right, tf.float64)
+  size = max(n for n in range(1, (block or rows) + 1) if rows % n == 0)
+  left, right = (
+    tf.reshape(part, [rows // size, size * positions, part.shape[2]])
+    for part in (left, right)
+  )
+  if rows // size > _FEW_BLOCKS:
+    parts = tf.linalg.matmul(left, right, transpose_a=True)
+    return tf.reduce_sum(tf.cast(parts, tf.float64), axis=0)
+  return sum(
+    tf.cast(tf.linalg.matmul(one, other, transpose_a=True), tf.float64)
+    for one, other in zip(tf.unstack(left), tf.unstack(right))
+  )
+
+
+def summing(most_rows: int) -> tuple[int | None, float]:
+  """How to add up so many rows, and the share of C that it may be off.
+
+  Rows of norm at most C, added up in float32 in blocks of b and these in
+  float64, are off by at most rounding(b) C a row, in whatever order a block is
+  added (Higham 2002, Section 4.2). The sums of two neighbours, in which a row
+  may stand in another block, are both off: by 2 N rounding(b) C for N rows.
+  Blocks are as long as that is at most one part in a hundred; where even short
+  ones would exceed it, all is added in float64.
+
+  It is a bound where a row's part is one product, or was formed before
+  (`Materialised`, one position); a row of many positions that cancel each other
+  can be off by more.
+
+  Returns:
+    b, None for float64; and the margin, by which clipping stays below C.
+  """
+  for block in _BLOCKS:
+    margin = 2 * most_rows * _rounding(block)
+    if margin <= _LARGEST_MARGIN:
+      return block, max(margin, SMALLEST_MARGIN)
+  return None, SMALLEST_MARGIN
 
 
 def _lengths(tensor: tf.Tensor) -> tf.Tensor:

@@ -67,6 +67,7 @@ class SlicedGradients(clipping.ClippedGradients):
     engine: as for `ClippedGradients`.
     jit_compile: as for `ClippedGradients`.
     assume_row_wise: as for `ClippedGradients`.
+    most_rows: as for `ClippedGradients`.
   """
 
   def __init__(
@@ -81,9 +82,16 @@ class SlicedGradients(clipping.ClippedGradients):
     engine: str | None = None,
     jit_compile: bool = False,
     assume_row_wise: bool = False,
+    most_rows: int | None = None,
   ):
     super().__init__(
-      loss_fn, network, l2_clip_norm, engine, jit_compile, assume_row_wise
+      loss_fn,
+      network,
+      l2_clip_norm,
+      engine,
+      jit_compile,
+      assume_row_wise,
+      most_rows,
     )
     self.num_slices = len(slices)
     require_partition(slices, self.variables)
@@ -113,7 +121,7 @@ class SlicedGradients(clipping.ClippedGradients):
     return SlicedSum(
       gradients=[
         [
-          factor.weighted_sum(members * coefficients[:, k])
+          factor.weighted_sum(members * coefficients[:, k], self._block)
           for factor, k in zip(sums, self.slice_of)
         ]
         for members in groups
@@ -128,7 +136,7 @@ class SlicedGradients(clipping.ClippedGradients):
       members=tf.stack([tf.reduce_sum(members) for members in groups]),
       statistics=self._statistics(
         [factors.zero_rows(bad, tensor) for tensor in batch],
-        groups[0][:, tf.newaxis] * coefficients / (1 - clipping.ROUNDING),
+        groups[0][:, tf.newaxis] * coefficients / (1 - self._margin),
       ),
     )
 

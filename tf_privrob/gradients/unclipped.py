@@ -42,7 +42,7 @@ class UnclippedGradients(clipping.ClippedGradients):
       unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
     return clipping.ClippedSum(
-      gradients=[tf.convert_to_tensor(gradient) for gradient in gradients],
+      gradients=[tf.cast(gradient, tf.float64) for gradient in gradients],
       loss=total,
       metrics={
         name: clipping.sum_of(metric, mask) for name, metric in metrics.items()

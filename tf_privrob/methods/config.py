@@ -39,7 +39,8 @@ class DPSGDConfig:
     augmentation: kind of random copies of an example.
     augmentation_multiplicity: K copies, averaged into one gradient.
     augmentation_stddev: of the "noise" augmentation.
-    physical_batch_size: rows in memory at a time. None: by device.
+    physical_batch_size: rows in memory at a time, rounded up to a multiple of
+      16 (`data.whole_packets`). None: by device.
     engine: how per-example gradients are computed. None: the fastest.
     jit_compile: XLA for the gradients. None: on a GPU only.
     accountant: "pld" or "rdp", for calibration and the proven figure.

@@ -129,6 +129,7 @@ class DPSGD(method.Method):
       self.config.l2_clip_norm,
       self.config.engine,
       jit_compile,
+      most_rows=self.sampler.most_rows,
     )
 
   def _example_losses(self, batch, seed):

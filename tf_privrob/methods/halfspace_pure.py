@@ -114,7 +114,7 @@ class PureHalfspaces(linear.LinearMethod):
     size = self.net_size
     rows = self.config.physical_batch_size
     rows = rows or min(num_examples, max(1, 2**24 // size))
-    sampler = data.FullBatchSampler(num_examples, rows)
+    sampler = data.FullBatchSampler(num_examples, data.whole_packets(rows))
     return training_plan.TrainingPlan(sampler, 0.0, 1, 1)
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:

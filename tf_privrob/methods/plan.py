@@ -145,6 +145,7 @@ def _sampler(
     )
     // copies,
   )
+  physical = data.whole_packets(physical)
   if config.sampler == "poisson":
     return data.PoissonSampler.from_batch_size(
       num_examples, batch_size, physical

@@ -134,6 +134,7 @@ class TransDenoiser(denoising.DenoiserSGD):
       statistics=self._gram if paper else None,
       engine=config.engine,
       jit_compile=jit_compile,
+      most_rows=self.sampler.most_rows,
     )
 
   # A step.

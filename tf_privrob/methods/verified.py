@@ -56,6 +56,7 @@ class VerifiedTraining(robust.AttackedTraining):
       self.config.l2_clip_norm,
       self.config.engine or "vectorized",
       jit_compile,
+      most_rows=self.sampler.most_rows,
     )
 
   def _row_losses(self, rows, labels, chosen, seed):
