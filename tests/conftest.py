@@ -71,3 +71,60 @@ def one_noise(monkeypatch):
   from tf_privrob.methods import identity
 
   monkeypatch.setattr(identity, "digest", lambda parameters, data: "one")
+
+
+# Settings that no loss reads.
+_OF_A_RUN = {
+  "accountant",
+  "batch_size",
+  "checkpoint_every",
+  "dp_delta",
+  "dp_epsilon",
+  "ema_decay",
+  "epochs",
+  "learning_rate",
+  "momentum",
+  "noise_multiplier",
+  "physical_batch_size",
+  "sampler",
+  "seed",
+}
+
+
+@pytest.fixture(scope="module")
+def checked_once():
+  """Of gradients of one kind, those of the first fit in a module are checked.
+
+  For modules that fit many alike and ask for what comes later: a check is two
+  traces, half of a small fit. The kind: losses with their settings, and the
+  network with its types and shapes.
+  """
+  from tf_privrob import gradients
+
+  kinds, real = set(), gradients.ClippedGradients.check
+
+  def check(self, *args, **kwargs):
+    owner = getattr(self._loss_fn, "__self__", None)
+    settings = vars(getattr(owner, "config", self))
+    kind = (
+      type(owner).__name__ + str(getattr(self._loss_fn, "__func__", owner)),
+      str({k: v for k, v in settings.items() if k not in _OF_A_RUN}),
+      str([type(layer) for layer in self._network.submodules]),
+      str([weight.shape for weight in self._network.weights]),
+      (type(self), self.engine, self._jit_compile),
+    )
+    if owner is None or kind not in kinds:
+      real(self, *args, **kwargs)
+    kinds.add(kind)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(gradients.ClippedGradients, "check", check)
+    yield
+
+
+@pytest.fixture
+def not_rehearsed(monkeypatch):
+  """What is refused after the rehearsal is refused without it: a trace less."""
+  from tf_privrob.methods import session
+
+  monkeypatch.setattr(session.Session, "rehearse", lambda *args: None)

@@ -17,6 +17,8 @@ from tf_privrob.methods import adlm_sound
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import relevance
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _BASE = adlm_config.SoundAdLMConfig(
   dp_epsilon=4.0,
   dp_delta=1e-3,

@@ -11,6 +11,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import randomness
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _BASE = methods.DPSGDConfig(
   noise_multiplier=1.0, batch_size=16, epochs=2, dp_epsilon=50.0, dp_delta=1e-3
 )

@@ -18,6 +18,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _layers = tf.keras.layers
 
 

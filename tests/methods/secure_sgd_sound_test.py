@@ -16,6 +16,8 @@ from tf_privrob import randomness
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import outlet as outlet_lib
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 BASE = methods.SoundSecureSGDConfig(
   dp_epsilon=4.0,
   dp_delta=1e-3,

@@ -21,6 +21,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _CONFIG = methods.DPSGDConfig(
   noise_multiplier=1.0,
   batch_size=16,

@@ -14,6 +14,8 @@ from tf_privrob import methods
 from tf_privrob import privacy
 from tf_privrob import randomness
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 NOTHING = np.zeros(cases.BATCH, "float32")
 
 

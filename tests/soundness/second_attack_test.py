@@ -15,6 +15,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob.data import batching
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _layers = tf.keras.layers
 _CONFIG = methods.DPSGDConfig(
   noise_multiplier=1.0, batch_size=16, epochs=1, dp_epsilon=50.0, dp_delta=1e-3
