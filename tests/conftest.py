@@ -7,6 +7,7 @@ of networks without a seed are the same in every run.
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import random
@@ -43,6 +44,25 @@ def _initial_weights_of_the_module(request):
 def _initial_weights(request):
   """Keras draws the seeds of unseeded initialisers from Python's `random`."""
   random.seed(request.node.nodeid)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_step_is_accounted_once():
+  """Two slow functions of dp_accounting remember what they returned.
+
+  Both are of one step; composing steps, and all else, is done as always.
+  """
+  from dp_accounting.pld import privacy_loss_distribution
+  from dp_accounting.rdp import rdp_privacy_accountant
+
+  with pytest.MonkeyPatch.context() as patch:
+    for module, name, size in (
+      (privacy_loss_distribution, "from_gaussian_mechanism", 64),
+      (rdp_privacy_accountant, "_compute_log_a_frac", 100_000),
+    ):
+      real = getattr(module, name)
+      patch.setattr(module, name, functools.lru_cache(size)(real))
+    yield
 
 
 @pytest.fixture(scope="session")
