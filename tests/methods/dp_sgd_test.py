@@ -140,9 +140,7 @@ def test_same_seed_same_run_and_other_seed_other_run(trained):
 
 def test_by_default_no_two_runs_are_alike():
   """Not by their initial weights: noise that anyone can subtract is none."""
-  first, second = (
-    methods.DPSGD(_network(seed=1), _BASE) for _ in range(2)
-  )
+  first, second = (methods.DPSGD(_network(seed=1), _BASE) for _ in range(2))
   for method in (first, second):
     method.fit(*_arrays(), verbose=0)
     assert method.privacy_statement().condition == ""

@@ -16,6 +16,8 @@ from tf_privrob import randomness
 from tf_privrob.methods import method as method_lib
 from tf_privrob.methods import plan as training_plan
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 
 @dataclasses.dataclass(frozen=True)
 class _Config:

@@ -14,6 +14,8 @@ from tf_privrob import losses
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 CLAIMED = 0.2
 
 

@@ -8,6 +8,8 @@ from tests.soundness import dpal_runs
 from tf_privrob import methods
 from tf_privrob import privacy
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 CLIP = 0.5
 
 
