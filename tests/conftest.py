@@ -7,6 +7,7 @@ of networks without a seed are the same in every run.
 
 from __future__ import annotations
 
+import functools
 import os
 import pathlib
 import random
@@ -45,6 +46,25 @@ def _initial_weights(request):
   random.seed(request.node.nodeid)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_step_is_accounted_once():
+  """Two slow functions of dp_accounting remember what they returned.
+
+  Both are of one step; composing steps, and all else, is done as always.
+  """
+  from dp_accounting.pld import privacy_loss_distribution
+  from dp_accounting.rdp import rdp_privacy_accountant
+
+  with pytest.MonkeyPatch.context() as patch:
+    for module, name, size in (
+      (privacy_loss_distribution, "from_gaussian_mechanism", 64),
+      (rdp_privacy_accountant, "_compute_log_a_frac", 100_000),
+    ):
+      real = getattr(module, name)
+      patch.setattr(module, name, functools.lru_cache(size)(real))
+    yield
+
+
 @pytest.fixture(scope="session")
 def real_data():
   """Loads a real data set from $TF_PRIVROB_DATA once, or skips the test."""
@@ -71,3 +91,60 @@ def one_noise(monkeypatch):
   from tf_privrob.methods import identity
 
   monkeypatch.setattr(identity, "digest", lambda *_: "one")
+
+
+# Settings that no loss reads.
+_OF_A_RUN = {
+  "accountant",
+  "batch_size",
+  "checkpoint_every",
+  "dp_delta",
+  "dp_epsilon",
+  "ema_decay",
+  "epochs",
+  "learning_rate",
+  "momentum",
+  "noise_multiplier",
+  "physical_batch_size",
+  "sampler",
+  "seed",
+}
+
+
+@pytest.fixture(scope="module")
+def checked_once():
+  """Of gradients of one kind, those of the first fit in a module are checked.
+
+  For modules that fit many alike and ask for what comes later: a check is two
+  traces, half of a small fit. The kind: losses with their settings, and the
+  network with its types and shapes.
+  """
+  from tf_privrob import gradients
+
+  kinds, real = set(), gradients.ClippedGradients.check
+
+  def check(self, *args, **kwargs):
+    owner = getattr(self._loss_fn, "__self__", None)
+    settings = vars(getattr(owner, "config", self))
+    kind = (
+      type(owner).__name__ + str(getattr(self._loss_fn, "__func__", owner)),
+      str({k: v for k, v in settings.items() if k not in _OF_A_RUN}),
+      str([type(layer) for layer in self._network.submodules]),
+      str([weight.shape for weight in self._network.weights]),
+      (type(self), self.engine, self._jit_compile),
+    )
+    if owner is None or kind not in kinds:
+      real(self, *args, **kwargs)
+    kinds.add(kind)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(gradients.ClippedGradients, "check", check)
+    yield
+
+
+@pytest.fixture
+def not_rehearsed(monkeypatch):
+  """What is refused after the rehearsal is refused without it: a trace less."""
+  from tf_privrob.methods import session
+
+  monkeypatch.setattr(session.Session, "rehearse", lambda *args: None)

@@ -18,6 +18,8 @@ from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import run_folder
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 
 def budget(dp_epsilon):
   return {"dp_epsilon": dp_epsilon, "dp_delta": 1e-4}

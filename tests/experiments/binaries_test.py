@@ -26,7 +26,7 @@ _TRAIN = (
   "experiments.train",
   "--dataset=digits",
   "--network=mlp",
-  "--config.epochs=4",
+  "--config.epochs=1",
   "--config.dp_delta=1e-4",
   "--config.learning_rate=1",
 )
@@ -44,10 +44,10 @@ def test_train_evaluate_report(tmp_path):
     "--attacks=fgsm:linf,pgd:l2",
     "--linf_eps=0.1",
     "--l2_eps=0.5",
-    "--num_attacked=64",
+    "--num_attacked=16",
     "--num_certified=8",
-    "--num_estimation=500",
-    "--steps=5",
+    "--num_estimation=100",
+    "--steps=2",
   )
   assert evaluated.returncode == 0, evaluated.stderr
   reported = _run("experiments.report", run)
@@ -82,7 +82,9 @@ def test_train_evaluate_report(tmp_path):
       "Did you mean: config.noise_multiplier",
       marks=pytest.mark.slow,
     ),
-    (["--method=dpsgd"], "Did you mean 'dp_sgd'?"),
+    pytest.param(
+      ["--method=dpsgd"], "Did you mean 'dp_sgd'?", marks=pytest.mark.slow
+    ),
     pytest.param(
       ["--public_share=0.5", "--run_dir=x"],
       "Expected --classifier with",

@@ -25,6 +25,8 @@ from tf_privrob import certify
 from tf_privrob import methods
 from tf_privrob import run_folder
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _ROOT = pathlib.Path(__file__).parents[2]
 _BUDGET = {"dp_epsilon": 2.0, "dp_delta": 0.0}
 _PROVEN = {"dp_epsilon": 2.0, "dp_delta": 1e-5}

@@ -15,6 +15,8 @@ from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import run_folder
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 
 def test_every_point_is_in_half_of_the_models():
   found = references.coins(6, 11, 3)

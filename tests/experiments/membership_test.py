@@ -20,6 +20,8 @@ from tf_privrob import data
 from tf_privrob import membership as membership_lib
 from tf_privrob import run_folder
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _SMOKE = membership_scales.SCALES["smoke"]
 
 

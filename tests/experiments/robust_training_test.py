@@ -21,6 +21,8 @@ from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import run_folder
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _SMOKE = robust_training_scales.SCALES["smoke"]
 _TINY = robust_training_cells.Scale(
   recipes={

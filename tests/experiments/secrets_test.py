@@ -21,6 +21,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import run_folder
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 SEED = 987_654_321
 _LAYERS = 20
 

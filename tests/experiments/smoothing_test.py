@@ -24,6 +24,8 @@ from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _ROOT = pathlib.Path(__file__).parents[2]
 _CHANGES = {"batch_size": 64, "epochs": 1.0, "checkpoint_every": 5}
 _TINY = smoothing_cells.Scale(

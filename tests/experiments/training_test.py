@@ -16,6 +16,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import run_folder
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 
 @pytest.fixture(scope="module")
 def parts():

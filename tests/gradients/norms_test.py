@@ -59,8 +59,14 @@ def _cancelling(p, q, count=300):
   return inputs, np.repeat(np.concatenate([d, -d], 1), q, axis=2)
 
 
-@pytest.mark.parametrize("in_graph", [None, "plain", "xla"])
-@pytest.mark.parametrize(("p", "q"), [(40, 40), (3000, 20), (9000, 50)])
+@pytest.mark.parametrize(
+  ("p", "q", "in_graph"),
+  [
+    *((40, 40, how) for how in (None, "plain", "xla")),
+    (3000, 20, "xla"),
+    pytest.param(9000, 50, "plain", marks=pytest.mark.slow),
+  ],
+)
 def test_cancelling_positions_are_not_underestimated(p, q, in_graph):
   """Before, down to a fifth: 8 roundings were allowed for, not p + q + 2 T."""
   inputs, deltas = _cancelling(p, q)

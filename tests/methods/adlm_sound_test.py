@@ -17,13 +17,16 @@ from tf_privrob.methods import adlm_sound
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import relevance
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _BASE = adlm_config.SoundAdLMConfig(
   dp_epsilon=4.0,
   dp_delta=1e-3,
   relevance_dp_epsilon=1.0,
+  sampler="full_batch",  # calibrates in no time
   batch_size=16,
-  epochs=2,
-  accountant="rdp",  # calibrates ten times faster than "pld"
+  epochs=8,
+  accountant="rdp",
   seed=0,
 )
 
@@ -47,6 +50,13 @@ def _method(network=None, given=None, **changes):
 def _fit(method, **kwargs):
   method.fit(*_arrays(), verbose=0, **kwargs)
   return method
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """A run with the settings above and its folder, to read."""
+  folder = tmp_path_factory.mktemp("run")
+  return _fit(_method(), run_dir=folder), folder
 
 
 def _distance(a, b):
@@ -93,7 +103,7 @@ def test_scaling_is_a_pre_conditioner():
 
 @pytest.mark.usefixtures("one_noise")
 def test_with_all_features_alike_it_is_dp_sgd():
-  shared = ("dp_epsilon", "dp_delta", "batch_size", "epochs", "accountant")
+  shared = ("dp_epsilon", "dp_delta", "sampler", "epochs", "accountant")
   config = methods.DPSGDConfig(
     seed=0, **{name: getattr(_BASE, name) for name in shared}
   )
@@ -139,11 +149,11 @@ def test_a_clear_difference_is_found_under_noise():
   assert factors[:3].min() > 1.5 * factors[3:].max()
 
 
-def test_a_relevance_network_of_the_callers(tmp_path):
+def test_a_relevance_network_of_the_callers(trained, tmp_path):
   other = models.mlp((6,), 4, hidden=(7,), seed=9)
-  _fit(_method(given={"relevance_network": other}), run_dir=tmp_path / "a")
-  _fit(_method(), run_dir=tmp_path / "b")
-  first, second = (np.load(tmp_path / d / "relevance.npy") for d in "ab")
+  _fit(_method(given={"relevance_network": other}), run_dir=tmp_path)
+  folders = (tmp_path, trained[1])
+  first, second = (np.load(d / "relevance.npy") for d in folders)
   assert np.any(first != second)
 
 
@@ -151,20 +161,25 @@ def test_a_relevance_network_of_the_callers(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("mechanism", "accountant"),
+  ("mechanism", "accountant", "sampling_prob"),
   [
-    ("gaussian", "pld"),
-    pytest.param("gaussian", "rdp", marks=pytest.mark.slow),
-    ("laplace", "rdp"),
+    ("gaussian", "pld", 16 / 64),
+    pytest.param("gaussian", "rdp", 16 / 64, marks=pytest.mark.slow),
+    ("laplace", "rdp", 1.0),
   ],
 )
-def test_map_and_training_are_composed_within_the_budget(mechanism, accountant):
-  method = _fit(_method(relevance_mechanism=mechanism, accountant=accountant))
+def test_map_and_training_are_composed_within_the_budget(
+  mechanism, accountant, sampling_prob
+):
+  changes = {"relevance_mechanism": mechanism, "accountant": accountant}
+  if sampling_prob < 1:
+    changes.update(sampler="poisson", epochs=2)
+  method = _fit(_method(**changes))
   statement = method.privacy_statement()
   names = [release["name"] for release in statement.releases]
   assert names == ["noisy clipped gradients", "noisy relevance map"]
   noise = method.run_record["noise_multiplier"]
-  gradients = privacy.poisson_sgd(noise, 16 / 64, 8)
+  gradients = privacy.poisson_sgd(noise, sampling_prob, 8)
   both = privacy.dp_epsilon(
     [gradients, relevance.release(method.mechanism)], 1e-3, accountant
   )
@@ -176,14 +191,14 @@ def test_map_and_training_are_composed_within_the_budget(mechanism, accountant):
   assert "[the caller]" in statement.text()
 
 
-def test_a_public_map_costs_nothing():
+def test_a_public_map_costs_nothing(trained):
   method = _fit(_method(given={"relevance_map": np.arange(6.0)}))
   statement = method.privacy_statement()
   assert len(statement.releases) == 1
   assert "map that was given does not depend" in statement.text()
   assert (
     method.run_record["noise_multiplier"]
-    < (_fit(_method()).run_record["noise_multiplier"])
+    < trained[0].run_record["noise_multiplier"]
   )
 
 
@@ -197,7 +212,7 @@ def test_a_relevance_network_that_was_not_free_is_paid_for():
   ]
   noise = method.run_record["noise_multiplier"]
   rest = [
-    privacy.poisson_sgd(noise, 16 / 64, 8),
+    privacy.poisson_sgd(noise, 1.0, 8),
     relevance.release(method.mechanism),
   ]
   # Basic composition: (1, 5e-4) and the rest at 1e-3 - 5e-4.
@@ -208,9 +223,8 @@ def test_a_relevance_network_that_was_not_free_is_paid_for():
   assert method.mechanism.dp_epsilon_at(5e-4) == pytest.approx(1.0)
 
 
-def test_the_spent_figure_counts_the_map(tmp_path):
-  _fit(_method(), run_dir=tmp_path)
-  lines = (tmp_path / "history.jsonl").read_text().splitlines()
+def test_the_spent_figure_counts_the_map(trained):
+  lines = (trained[1] / "history.jsonl").read_text().splitlines()
   spent = [json.loads(line)["dp_epsilon"] for line in lines]
   assert 1.0 < spent[0] < spent[-1] <= 4.0
 
@@ -219,7 +233,7 @@ def _killed(*args):
   raise KeyboardInterrupt
 
 
-def test_a_release_that_a_crash_lost_is_counted(tmp_path):
+def test_a_release_that_a_crash_lost_is_counted(trained, tmp_path):
   method = _method()
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(relevance, "private_relevance", _killed)
@@ -232,7 +246,7 @@ def test_a_release_that_a_crash_lost_is_counted(tmp_path):
   statement = method.privacy_statement()
   assert statement.releases[1]["count"] == 2
   assert statement.proven.dp_epsilon <= 4.0
-  once = _fit(_method()).run_record["noise_multiplier"]
+  once = trained[0].run_record["noise_multiplier"]
   assert method.run_record["noise_multiplier"] > once
 
 
@@ -251,7 +265,13 @@ def test_untrained_model_has_no_statement():
 
 def test_training_learns_without_retracing():
   x, y = _arrays(2000)
-  method = _method(batch_size=200, epochs=15, learning_rate=4.0, dp_delta=1e-4)
+  method = _method(
+    sampler="poisson",
+    batch_size=200,
+    epochs=15,
+    learning_rate=4.0,
+    dp_delta=1e-4,
+  )
   traces, step = [], method.train_step
 
   def counted(batch):
@@ -265,10 +285,12 @@ def test_training_learns_without_retracing():
   assert len(traces) == 1
 
 
-def test_same_seed_same_run_and_other_seed_other_run():
-  first, second, other = (_fit(_method(seed=s)).network for s in (1, 1, 2))
-  assert _distance(first, second) == 0
-  assert _distance(first, other) > 0
+def test_same_seed_same_run_and_other_seed_other_run(trained, tmp_path):
+  second, other = (
+    _fit(_method(seed=s), run_dir=tmp_path / str(s)).network for s in (0, 1)
+  )
+  assert _distance(trained[0].network, second) == 0
+  assert _distance(trained[0].network, other) > 0
 
 
 @pytest.mark.parametrize("public", [False, True])

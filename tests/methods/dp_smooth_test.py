@@ -11,6 +11,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob.losses import smoothing
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 SHAPE, CLASSES = (4, 4, 1), 3
 BASE = methods.DPSmoothConfig(
   dp_epsilon=50.0,

@@ -18,6 +18,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _layers = tf.keras.layers
 
 
@@ -25,12 +27,13 @@ _layers = tf.keras.layers
 
 
 @pytest.mark.parametrize(
-  ("mechanism", "accountant"),
-  [("laplace", "rdp"), ("gaussian", "pld")],
+  ("mechanism", "accountant", "sampler"),
+  [("laplace", "rdp", "full_batch"), ("gaussian", "pld", "poisson")],
 )
 def test_proven_budget_is_the_composition_and_within_what_was_asked(
-  mechanism, accountant
+  mechanism, accountant, sampler
 ):
+  whole = sampler == "full_batch"
   method = cases.fit(
     cases.make(
       dp_epsilon=3.0,
@@ -38,10 +41,13 @@ def test_proven_budget_is_the_composition_and_within_what_was_asked(
       moment_mechanism=mechanism,
       moment_dp_epsilon=0.8,
       accountant=accountant,
+      sampler=sampler,
+      epochs=4.0 if whole else 1.0,
     )
   )
   record, statement = method.run_record, method.privacy_statement()
-  sgd = privacy.poisson_sgd(record["noise_multiplier"], 0.25, 4)
+  prob = 1.0 if whole else 0.25
+  sgd = privacy.poisson_sgd(record["noise_multiplier"], prob, 4)
   if mechanism == "laplace":
     moments = privacy.Release("moments", dp_epsilon=0.8)
   else:
@@ -144,6 +150,7 @@ def stopped(tmp_path_factory):
   return folder
 
 
+@pytest.mark.usefixtures("not_rehearsed")
 @pytest.mark.parametrize(
   "changes",
   [
@@ -159,6 +166,7 @@ def test_resume_with_other_settings_is_refused(stopped, changes):
     cases.fit(cases.make(**changes), run_dir=stopped, resume=True)
 
 
+@pytest.mark.usefixtures("not_rehearsed")
 def test_moments_that_were_lost_are_not_made_again(stopped, tmp_path):
   """Steps were paid for that rest on them: nothing more is released."""
   shutil.copytree(stopped, tmp_path / "run")
@@ -174,7 +182,12 @@ def _killed(*_):
 
 
 def test_a_release_that_was_killed_is_stated_twice(tmp_path, monkeypatch):
-  settings = {"noise_multiplier": None, "dp_epsilon": 4.0}
+  settings = {
+    "noise_multiplier": None,
+    "dp_epsilon": 4.0,
+    "sampler": "full_batch",  # calibrates in no time
+    "epochs": 4.0,
+  }
   with monkeypatch.context() as patch:
     patch.setattr(mechanisms.PatchMoments, "release", _killed)
     with pytest.raises(KeyboardInterrupt):
@@ -196,10 +209,10 @@ def test_a_release_that_was_killed_is_stated_twice(tmp_path, monkeypatch):
   ).any()
 
 
-def test_a_fresh_run_over_an_old_one_is_refused(tmp_path):
-  cases.fit(cases.make(epochs=0.25), run_dir=tmp_path)
+@pytest.mark.usefixtures("not_rehearsed")
+def test_a_fresh_run_over_an_old_one_is_refused(stopped):
   with pytest.raises(ValueError, match="resume=True"):
-    cases.fit(cases.make(epochs=0.25), run_dir=tmp_path)
+    cases.fit(cases.make(), run_dir=stopped)
 
 
 def test_saved_and_loaded(tmp_path):

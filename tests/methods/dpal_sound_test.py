@@ -14,6 +14,8 @@ from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import randomness
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 # The first layer.
 
 

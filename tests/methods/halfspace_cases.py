@@ -16,6 +16,7 @@ BASE = methods.HalfspacesConfig(
   batch_size=15,
   epochs=2.0,
   margin=0.2,
+  accountant="rdp",  # calibrates four times faster than "pld"
   seed=0,
 )
 

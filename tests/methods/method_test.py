@@ -17,6 +17,8 @@ from tf_privrob.methods import checks
 from tf_privrob.methods import method as method_lib
 from tf_privrob.methods import plan as training_plan
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 
 @dataclasses.dataclass(frozen=True)
 class _Config:

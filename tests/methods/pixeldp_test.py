@@ -18,6 +18,8 @@ from tf_privrob.methods import noise_place
 from tf_privrob.methods import pixeldp
 from tf_privrob.methods import projection
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _layers = tf.keras.layers
 SHAPE, CLASSES = (8, 8, 1), 3
 BASE = methods.PixelDPConfig(

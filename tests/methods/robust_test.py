@@ -16,6 +16,8 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _layers = tf.keras.layers
 
 

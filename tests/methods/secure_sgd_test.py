@@ -19,6 +19,8 @@ from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import secure_sgd_released
 
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 BASE = methods.SecureSGDConfig(
   dp_epsilon=4.0,
   dp_delta=1e-3,

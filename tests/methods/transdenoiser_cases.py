@@ -21,6 +21,7 @@ PAPER = methods.TransDenoiserConfig(
   learning_rate=0.05,
   xi_up=1.5,
   num_slices=2,
+  accountant="rdp",  # cheaper than "pld"
   seed=3,
 )
 SOUND = methods.SoundTransDenoiserConfig(
@@ -31,6 +32,7 @@ SOUND = methods.SoundTransDenoiserConfig(
   epochs=2,
   learning_rate=0.05,
   augmentation_multiplicity=2,
+  accountant="rdp",
   seed=3,
 )
 

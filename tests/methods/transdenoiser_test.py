@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -13,6 +14,8 @@ from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import privacy
 from tf_privrob import randomness
+
+pytestmark = pytest.mark.usefixtures("checked_once")
 
 NOTHING = np.zeros(cases.BATCH, "float32")
 
@@ -72,17 +75,23 @@ def test_the_rule_of_line_16_with_numbers_from_a_naive_loop():
   non = _non_negative(found, rows, total)
   smallest = []
   for part in found._parts.slices:
+    coefficient = tf.function(functools.partial(_coefficient, found, part))
+    derivative = tf.function(functools.partial(_mixed, found.denoiser, part))
     matrix = 0
     for row in np.flatnonzero(non):
-      a = _coefficient(found, rows, row, part)
-      jacobian = _mixed_derivative(found.denoiser, rows[0][0, row], part)
+      a = coefficient(rows, tf.constant(row)).numpy()
+      jacobian = derivative(rows[0][0, row]).numpy().astype(np.float64)
       matrix = matrix + a**2 * jacobian @ jacobian.T
     smallest.append(np.linalg.svd(matrix, compute_uv=False).min())
   expected = mechanisms.multivariate.extra_stddev(
     np.array(smallest) / 0.8**2, 0.25, 0.0, 1.5, found.planned_steps
   )
-  assert (expected < 1.5).any()
-  np.testing.assert_allclose(found._extra_stddev(total), expected, rtol=1e-3)
+  # What is saved is small beside 1.5: compared by itself.
+  saved = 1.5**2 - expected**2
+  assert (saved > 0).all()
+  np.testing.assert_allclose(
+    1.5**2 - found._extra_stddev(total).numpy() ** 2, saved, rtol=0.02
+  )
 
 
 def _non_negative(found, rows, total):
@@ -94,28 +103,27 @@ def _non_negative(found, rows, total):
   return non
 
 
-def _coefficient(found, rows, row, part):
+def _coefficient(found, part, rows, row):
   """min(1, C / |slice of the gradient|) of one example."""
   seed = randomness.fold_in(found._state.seed(1), 0)
   with tf.GradientTape() as tape:
     losses = found._example_losses((rows[0][0], rows[1][0]), seed)[0]
     loss = losses[row]
-  norm = float(tf.linalg.global_norm(tape.gradient(loss, part)))
-  return min(1.0, found.config.l2_clip_norm / norm)
+  norm = tf.linalg.global_norm(tape.gradient(loss, part))
+  return tf.minimum(1.0, found.config.l2_clip_norm / norm)
 
 
-def _mixed_derivative(denoiser, x, part):
-  """d/dtheta grad_x |g(x) - target|^2, one row a parameter."""
-  x = tf.Variable(x[None])
-  target = tf.constant(x.numpy())
+def _mixed(denoiser, part, target):
+  """d/dtheta grad_x |g(x) - target|^2 at x = target, one row a parameter."""
+  x = target[None]
   with tf.GradientTape(persistent=True) as outer:
     with tf.GradientTape() as inner:
+      inner.watch(x)
       loss = tf.reduce_sum((denoiser(x) - target) ** 2)
     slope = inner.gradient(loss, x)[0]
   found = [outer.jacobian(slope, variable) for variable in part]
-  return np.concatenate(
-    [np.reshape(j, [slope.shape[0], -1]) for j in found], axis=1
-  ).T.astype(np.float64)
+  flat = [tf.reshape(j, [slope.shape[0], -1]) for j in found]
+  return tf.transpose(tf.concat(flat, axis=1))
 
 
 @pytest.mark.parametrize(
@@ -177,8 +185,14 @@ def _trained(config=cases.PAPER, kind="tanh", **changes):
   return found
 
 
+@functools.cache
+def _shared(config=cases.PAPER, kind="tanh", **changes):
+  """A trained method that no test may change."""
+  return _trained(config, kind, **changes)
+
+
 def test_paper_claims_and_proves_nothing():
-  statement = _trained().privacy_statement()
+  statement = _shared().privacy_statement()
   release = privacy.poisson_sgd(1.5, cases.BATCH / cases.COUNT, cases.STEPS)
   assert statement.claimed.dp_epsilon == pytest.approx(
     privacy.dp_epsilon([release], 1e-3, "rdp")
@@ -199,7 +213,7 @@ def test_paper_claims_and_proves_nothing():
 @pytest.mark.parametrize("constant", ["sepdp", "singular"])
 def test_constant_noise_is_proven_with_all_slices_together(clipping, constant):
   if constant == "sepdp":
-    found = _trained(variant="sepdp", slice_clipping=clipping)
+    found = _shared(variant="sepdp", slice_clipping=clipping)
   else:
     found = _trained(kind="norm", noise_per="batch", slice_clipping=clipping)
   multiplier = 1.5 / (math.sqrt(2) if clipping == "per_slice" else 1)
@@ -216,7 +230,7 @@ def test_constant_noise_is_proven_with_all_slices_together(clipping, constant):
 
 
 def test_a_draw_for_each_group_is_never_constant():
-  assert _trained(kind="norm").privacy_statement().proven is None
+  assert _shared(kind="norm").privacy_statement().proven is None
 
 
 def test_nodp_claims_nothing():
@@ -233,23 +247,22 @@ def test_tally_counts_singular_steps_and_savings():
   assert max(row["saving"] for row in with_factor) > 0
   for row in with_factor:
     assert row["saving"] >= row["saving_without_T"] >= 0
-  singular = _trained(kind="norm").nonprivate_tally()
+  singular = _shared(kind="norm").nonprivate_tally()
   assert [row["zero"] for row in singular] == [1.0, 1.0]
   assert [row["saving"] for row in singular] == [0.0, 0.0]
   assert all(row["proof"] for row in singular)
   with pytest.raises(ValueError, match="variant='paper'"):
-    _trained(variant="sepdp").nonprivate_tally()
+    _shared(variant="sepdp", slice_clipping="flat").nonprivate_tally()
 
 
 # The sound heir.
 
 
 def test_sound_statement_is_that_of_dp_sgd():
-  found = _trained(cases.SOUND)
-  statement = found.privacy_statement()
+  statement = _shared(cases.SOUND).privacy_statement()
   release = privacy.poisson_sgd(1.0, cases.BATCH / cases.COUNT, cases.STEPS)
   assert statement.proven.dp_epsilon == pytest.approx(
-    privacy.dp_epsilon([release], 1e-3), rel=1e-3
+    privacy.dp_epsilon([release], 1e-3, "rdp"), rel=1e-3
   )
   assert statement.claimed == statement.proven
   assert "frozen classifier" in statement.text()
@@ -342,7 +355,7 @@ def test_any_classifier_can_be_the_frozen_one(kind, tmp_path):
 
 @pytest.mark.parametrize("config", [cases.PAPER, cases.SOUND])
 def test_save_and_load(config, tmp_path):
-  found = _trained(config)
+  found = _shared(config)
   found.save(tmp_path / "model.keras")
   loaded = tf.keras.models.load_model(tmp_path / "model.keras", compile=False)
   x = cases.arrays()[0]
@@ -356,8 +369,8 @@ def test_save_and_load(config, tmp_path):
 
 @pytest.mark.parametrize("config", [cases.PAPER, cases.SOUND])
 def test_the_same_seed_gives_the_same_run(config):
-  weights = [_trained(config).network.get_weights() for _ in range(2)]
-  for one, other in zip(*weights):
+  weights = _shared(config).network.get_weights()
+  for one, other in zip(weights, _trained(config).network.get_weights()):
     np.testing.assert_array_equal(one, other)
 
 

@@ -295,7 +295,9 @@ def _by_name(name, seed=None):
 
 
 def _all_networks():
-  yield from ((name, _by_name) for name in models.NAMES)
+  for name in models.NAMES:
+    large = [pytest.mark.slow] if name == "ibp_large" else []
+    yield pytest.param(name, _by_name, marks=large)
   for name in models.DENOISERS:
     yield name, lambda n, seed=None: models.denoiser_by_name(n, (8, 8, 1), seed)
 

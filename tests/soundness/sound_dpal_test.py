@@ -22,6 +22,7 @@ def trained(**changes):
     "l2_clip_norm": CLIP,
     "batch_size": 16,
     "epochs": 1,
+    "accountant": "rdp",  # calibrates four times faster than "pld"
     "seed": 0,
     **changes,
   }
@@ -32,11 +33,19 @@ def trained(**changes):
   return found, x, y
 
 
-def clipped_sum(dpal, x, y, mask):
-  total = dpal._clipped.over_chunks(
-    (x[None], y[None]), tf.constant(mask, tf.float32)[None], tf.constant([1, 2])
-  )
-  return np.concatenate([np.ravel(part) for part in total.gradients])
+def clipped_sums(dpal, x, y):
+  """The clipped sum of these rows as a function of the mask."""
+
+  @tf.function
+  def total(mask):
+    batch = (tf.constant(x[None]), tf.constant(y[None]))
+    return dpal._clipped.over_chunks(batch, mask, tf.constant([1, 2])).gradients
+
+  def flat(mask):
+    parts = total(tf.constant(mask, tf.float32)[None])
+    return np.concatenate([np.ravel(part) for part in parts])
+
+  return flat
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.5, 100.0])
@@ -47,12 +56,13 @@ def test_clean_and_adversarial_terms_are_clipped_as_one(weight):
   dpal.network.layers[-1].kernel.assign(
     30 * dpal.network.layers[-1].kernel  # gradients beyond the clip norm
   )
-  everyone, lengths = clipped_sum(dpal, x, y, np.ones(8)), []
+  clipped_sum = clipped_sums(dpal, x, y)
+  everyone, lengths = clipped_sum(np.ones(8)), []
   for row in range(8):
     others = np.arange(8) != row
-    part = everyone - clipped_sum(dpal, x, y, others)
+    part = everyone - clipped_sum(others)
     assert np.linalg.norm(part) <= CLIP * (1 + 1e-5)
-    alone = clipped_sum(dpal, x, y, ~others)
+    alone = clipped_sum(~others)
     np.testing.assert_allclose(part, alone, atol=1e-5)
     lengths.append(np.linalg.norm(alone))
   assert max(lengths) == pytest.approx(CLIP, rel=1e-3)
