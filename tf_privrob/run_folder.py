@@ -234,15 +234,21 @@ class RunFolder:
     """Adds a line, on the disk when it returns."""
     line = json.dumps(to_jsonable(row), allow_nan=False) + "\n"
     path = self.file(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as stream:
-      if stream.tell() > 0:
-        stream.seek(-1, os.SEEK_END)
-        if stream.read(1) != b"\n":
-          line = "\n" + line
-      stream.write(line.encode("utf-8"))
-      stream.flush()
-      os.fsync(stream.fileno())
+    try:
+      path.parent.mkdir(parents=True, exist_ok=True)
+      with open(path, "a+b") as stream:
+        if stream.tell() > 0:
+          stream.seek(-1, os.SEEK_END)
+          if stream.read(1) != b"\n":
+            line = "\n" + line
+        stream.write(line.encode("utf-8"))
+        stream.flush()
+        os.fsync(stream.fileno())
+    except OSError as error:
+      raise ValueError(
+        f"Expected to write {path}, but it failed ({error}). Free the disk or"
+        " its name, and resume."
+      ) from error
 
 
 def _file_mode(path: pathlib.Path) -> int:

@@ -11,6 +11,7 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import progress
 from tf_privrob import run_folder
+from tf_privrob.methods import proven
 
 _NONPRIVATE = run_folder.NONPRIVATE
 
@@ -95,9 +96,11 @@ class Journal(tf.keras.callbacks.Callback):
     if not self._folder:
       return
     run_folder.RunFolder(self._folder).append_history(row)
-    condition = self._method.run_facts.condition
+    name = "privacy/dp_epsilon_accounted"
+    if proven.stands(self._method):
+      name = privacy.scalar_of_proven(self._method.run_facts.condition)
     public = {
-      privacy.scalar_of_proven(condition): spent,
+      name: spent,
       "eval/accuracy": logs.get("val_accuracy"),
       "eval/loss": logs.get("val_loss"),
     }

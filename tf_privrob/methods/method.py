@@ -43,6 +43,10 @@ class RunState:
     return randomness.fold_in(tf.convert_to_tensor(self.key), *numbers)
 
 
+class _Record(dict):
+  """What a training released. Keras makes checkpoints of plain dicts only."""
+
+
 class Method(tf.keras.Model):
   """A Keras model that trains the network it is given.
 
@@ -87,7 +91,7 @@ class Method(tf.keras.Model):
     self.network = network
     self.config = config or self.config_class()
     self._public_weights = public_weights
-    self._run_record = dict(record or {})
+    self._run_record = _Record(record or {})
     self._compile_arguments = None
     self._plan = None
     self._session = None

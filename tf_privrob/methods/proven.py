@@ -71,6 +71,14 @@ def tried(model: Any, sampler: str) -> bool:
   return ours and (kind.__name__, sampler) in COMBINATIONS
 
 
+def stands(model: Any) -> bool:
+  """Whether what is accounted may be called proven so far, while training."""
+  record, facts = model.run_record, model.run_facts
+  contradicted = record.get("ended_by_error") or record.get("foreign_weights")
+  known = facts.weights_known and not contradicted
+  return known and tried(model, record.get("sampler", ""))
+
+
 def _accounted(found: privacy.PrivacyStatement) -> float:
   """The noise multiplier of the steps, as the statement accounts it."""
   parameters = found.releases[0]["parameters"] if found.releases else {}

@@ -90,7 +90,9 @@ def training_section(results: results_lib.Results) -> Html:
       limit = statement.proven.dp_epsilon
     svg = plots.history(rows, "dp_epsilon", color=3, limit=limit)
     caption = "dp_epsilon spent"
-    if limit is not None:
+    if limit is None:
+      caption = "dp_epsilon as accounted; none is proven of this model"
+    else:
       delta = formats.dp_delta(statement.proven.dp_delta)
       caption += f", at dp_delta = {delta}"
       if statement.condition:
