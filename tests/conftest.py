@@ -148,3 +148,14 @@ def not_rehearsed(monkeypatch):
   from tf_privrob.methods import session
 
   monkeypatch.setattr(session.Session, "rehearse", lambda *args: None)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+  """Chunks of any size, so that a few rows are several of them.
+
+  What whole packets of rows are for, `third_attack_test` tries.
+  """
+  from tf_privrob import data
+
+  monkeypatch.setattr(data, "whole_packets", lambda rows: rows)

@@ -16,6 +16,8 @@ from tf_privrob import gradients
 from tf_privrob import methods
 from tf_privrob import randomness
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 _SIZE = examples.SIZES[0]
 
 

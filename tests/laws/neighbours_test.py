@@ -16,6 +16,8 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob.methods import proven
 
+pytestmark = pytest.mark.usefixtures("small_chunks")
+
 _AT_ALL_SIZES = ("ordinary", "not a number")
 _AT_FIRST_PLACE = ("ordinary", "another label", "high", "not a number")
 # How much of the accounted shift some canary must reach: a measurement that
