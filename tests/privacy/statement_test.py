@@ -131,7 +131,7 @@ def test_the_seed_is_the_first_thing_said():
   assert second == "second"
   figures = (
     f"proven {found.proven} (only against those who do not know the seed)"
-    f" / audited not run. Caveats: {sentence}"
+    f" / audited not run. Caveats: {first}"
   )
   assert figures in found.text()
   assert "hash of the seed" in found.side_channels
