@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import tf_privrob
 from tests.privacy import ledger_cases
 from tf_privrob import privacy
 from tf_privrob.privacy import ledger_file
+from tf_privrob.privacy import ledger_format
 
 _ROOT = pathlib.Path(tf_privrob.__file__).parents[1]
 
@@ -82,7 +84,7 @@ def test_file_is_enough_for_an_auditor(path):
   header, session, plan, charge = _lines(path)
   assert header["parameters"] == ledger_cases.PARAMETERS
   assert header["version"] == tf_privrob.__version__
-  assert header["time"].endswith("+00:00")
+  assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d\+00:00", header["time"])
   assert header["run"] == ledger.run
   assert int(ledger.run, 16) < 2**128
   assert len(ledger.run) == len(session["id"]) == 32
@@ -90,6 +92,36 @@ def test_file_is_enough_for_an_auditor(path):
   assert (plan["parameters"], plan["max_steps"]) == (ledger_cases.PLAN, 7)
   assert (charge["count"], charge["steps"], charge["session"]) == (1, 1, 0)
   assert sorted(os.listdir(path.parent)) == ["ledger.jsonl"]
+
+
+def test_a_charge_has_no_time(path):
+  """Steps take longer with more examples: intervals would tell the sizes."""
+  with ledger_cases.open_ledger(path) as ledger:
+    ledger.charge()
+    ledger.begin_release("moments", {})
+    ledger.finish_release("moments", ledger_cases.DIGEST)
+    ledger.charge(3)
+  with path.open("ab") as file:
+    file.write(b'{"type": "charge", "count": 2, "st')
+  ledger_cases.open_ledger(path, resume=True).close()
+  charges = [line for line in _lines(path) if line["type"] == "charge"]
+  assert [line["count"] for line in charges] == [1, 3, 2]
+  assert not any("time" in line for line in charges)
+  for line in _lines(path):
+    if line["type"] != "charge":
+      assert re.fullmatch(r"[\d-]+T\d\d:\d\d\+00:00", line["time"]), line
+
+
+def test_charges_with_times_of_earlier_versions_are_read(path):
+  with ledger_cases.open_ledger(path) as ledger:
+    ledger.charge()
+  line = {"type": "charge", "count": 2, "steps": 3, "session": 0}
+  line["time"] = "2026-11-18T03:53:00.392380+00:00"
+  before = privacy.read_ledger(path).checksum
+  with path.open("ab") as file:
+    file.write(ledger_format.encode(line, before)[0])
+  with ledger_cases.open_ledger(path, resume=True) as ledger:
+    assert ledger.charge() == 4
 
 
 def test_budget_stops_before_the_step(path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import decimal
 import math
 
 import numpy as np
@@ -26,6 +27,10 @@ _POSITIVE = st.floats(1e-300, 1e300)
     (123456.0, "1.235e+05", "1.234e+05"),
     (np.float32(0.1), "0.1001", "0.1"),  # 0.10000000149...
     (math.inf, "inf", "inf"),
+    (5e-324, "5e-324", "5e-324"),
+    (1.5e-323, "1.5e-323", "1.5e-323"),
+    (1.234567e-309, "1.235e-309", "1.234e-309"),
+    (1.7976931348623157e308, "1.798e+308", "1.797e+308"),
   ],
 )
 def test_by_hand(value, up, down):
@@ -39,6 +44,14 @@ def test_what_is_printed_holds_and_is_close(value, digits):
   assert down <= value <= up
   assert up <= value * (1 + 10.0 ** (1 - digits))
   assert down >= value * (1 - 10.0 ** (1 - digits))
+
+
+@given(st.floats(5e-324, 1e-300), st.integers(3, 6))
+def test_subnormals_lose_nothing_in_print(value, digits):
+  """The decimal itself, not only the number that it is read as."""
+  exact = decimal.Decimal(repr(value))
+  assert decimal.Decimal(rounding.up(value, digits)) >= exact
+  assert decimal.Decimal(rounding.down(value, digits)) <= exact
 
 
 @given(st.floats(0, 1e6), st.floats(0, 0.999))

@@ -1,12 +1,19 @@
 """What a run costs: RDP and PLD figures of everything it released.
 
-Every figure comes from `dp_accounting`, the library that TF Privacy calls, and
-is an upper bound: Renyi accounting (Mironov 2017; Mironov, Talwar and Zhang
-2019) and pessimistic privacy-loss distributions (Koskela et al. 2020; "connect
-the dots", Doroshenko et al. 2022). PLD is the headline; RDP stands beside it
+Every figure is an upper bound, composed by `dp_accounting`, the library that TF
+Privacy calls: Renyi accounting (Mironov 2017; Mironov, Talwar and Zhang 2019)
+and pessimistic privacy-loss distributions (Koskela et al. 2020; "connect the
+dots", Doroshenko et al. 2022). PLD is the headline; RDP stands beside it
 because the two share no code. Pure terms can also be added analytically, which
 is exact at dp_delta = 0 where a discretised PLD knows no finite figure: every
 valid route is computed, the cheapest one is given, and its name with it.
+
+Rounding. The divergence of a sampled Gaussian step is our own, with all its
+errors added (`renyi`): the library's is below the truth for small losses. A PLD
+is computed with errors of about 1e-16 a step that are not added up. So it has
+no figure (`inf`) for samples at a dp_delta of 1e-15 or less, nor where one
+step's loss spreads less than 1e-12, about the sampling probability over the
+noise multiplier; RDP has one there.
 
 `dp_accounting` is imported on first use.
 """
@@ -224,7 +231,8 @@ def figures(
       `group_dp_epsilon`.
 
   Returns:
-    Both figures with their routes; `inf` where an accountant has no bound.
+    Both figures with their routes; `inf` where an accountant has no bound, also
+    because a loss or dp_delta is too small for its precision (see above).
   """
   leaves, pure = _flatten(releases, dp_delta, neighbouring)
   found = {

@@ -11,7 +11,7 @@ from tf_privrob.privacy import accounting
 from tf_privrob.privacy import composition
 from tf_privrob.privacy import rounding
 
-# Beyond, one step's Renyi divergence drowns in rounding and looks like zero.
+# Beyond, a budget has no use for noise, or none that a figure could tell.
 _NOISE = (1e-4, 1e5)
 
 

@@ -49,7 +49,8 @@ def gaussian_mu(
 
   Returns:
     mu; None where no finite one is known: no noise, an event that no
-    privacy-loss distribution is known for, or a chance above 1e-10 of anything.
+    privacy-loss distribution is known for (or whose loss is too small for one,
+    see `accounting`), or a chance above 1e-10 of anything.
   """
   leaves, pure = accounting.split(releases, neighbouring)
   total = sum(count * dp_epsilon for dp_epsilon, count in pure)

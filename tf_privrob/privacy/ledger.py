@@ -6,7 +6,8 @@ identity and parameters), a line for every session that opened it, for the plan
 released once. A line carries a checksum over itself and all lines before it,
 and is on the disk (fdatasync) before the call that wrote it returns. So the
 ledger can count a step that never happened, after a crash between charge and
-step, but never miss one that did.
+step, but never miss one that did. Lines have the time to the minute, and
+charges none: how long a step took tells how many examples it had.
 
 A file that was cut back to earlier whole lines looks like an earlier ledger.
 That is what checkpoints are for: each has the run's identity, what was charged

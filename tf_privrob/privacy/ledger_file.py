@@ -120,10 +120,16 @@ class LedgerFile:
     return hashlib.sha256(place.encode()).hexdigest()[:32]
 
   def append(self, line: dict) -> None:
-    """Writes a line; on return it is on the disk."""
+    """Writes a line; on return it is on the disk.
+
+    All but charges get the time, to the minute. A step takes longer with more
+    examples, so that times of charges would tell the sizes of the samples.
+    """
     self.check()
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat()
-    text, checksum = ledger_format.encode({**line, "time": now}, self.checksum)
+    if line["type"] != "charge":
+      now = datetime.datetime.now(datetime.timezone.utc)
+      line = {**line, "time": now.isoformat(timespec="minutes")}
+    text, checksum = ledger_format.encode(line, self.checksum)
     try:
       written = 0
       while written < len(text):

@@ -7,6 +7,8 @@ count, a release under its name, an opening as a session. A line that is cut
 before its kind can be read is counted as one step, and a release that is cut
 before its name as one more of every release that was begun. Plans and finished
 results pay for nothing, and are dropped.
+
+Earlier versions wrote the time into charges too; it is not read.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class History:
     max_steps: steps that the last plan allows, None for no limit.
     steps: charged so far, a torn line included.
     releases: what was released once, by name, a torn line included.
-    sessions: the line of each opening, with time and process.
+    sessions: the line of each opening, with process and time to the minute.
     version: of the library that began the run.
     torn: bytes of an unfinished last line, empty if there is none.
     mended: the line that counts for the torn one, None if none has to.

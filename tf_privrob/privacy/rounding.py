@@ -30,5 +30,8 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
   value = float(value)
   if not math.isfinite(value):
     return str(value)
-  context = decimal.Context(digits, rounding)
-  return f"{float(context.create_decimal(repr(value))):.{digits}g}"
+  rounded = decimal.Context(digits, rounding).create_decimal(repr(value))
+  text = f"{float(rounded):.{digits}g}"
+  if decimal.Decimal(text) == rounded:
+    return text
+  return f"{rounded.normalize():e}"  # A float of few digits, or too large.
