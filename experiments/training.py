@@ -85,11 +85,22 @@ def load_data(described, data_dir: str | None, name: str | None = None):
 def repeatable(config):
   """The settings with a seed: studies are repeated, their models not released.
 
-  A study's figure has the seed's condition beside it.
+  The seed is public: a study writes it down, and its proven figures have the
+  condition of `stated` beside them.
   """
   if config.seed is not None:
     return config
   return dataclasses.replace(config, seed=0)
+
+
+def stated(statement) -> dict:
+  """What a result says of privacy; proven and its condition are never apart."""
+  return {
+    "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
+    "proven": statement.proven and dataclasses.asdict(statement.proven),
+    "condition": statement.condition,
+    "audited": statement.audited,
+  }
 
 
 def network_seed(config) -> int | None:
