@@ -37,7 +37,6 @@ _RESUME = flags.DEFINE_bool("resume", False, "Go on with a stopped audit.")
 
 def main() -> None:
   """Audits as the flags say."""
-  import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
   from tf_privrob import models
   from tf_privrob import run_folder
 
@@ -57,7 +56,7 @@ def main() -> None:
     )
   result = certificate_audit.audit_run(
     folder,
-    models.as_logits(models.load_model(folder.file("model.keras"))),
+    models.as_logits(training.load_model(folder)),
     training.load_data(described, _DATA_DIR.value),
     num=_NUM.value,
     steps=_STEPS.value,

@@ -76,7 +76,6 @@ def load(folder, data_dir: str | None = None) -> Source:
   """Reads a run folder; nothing is trained."""
   from tf_privrob import data
   from tf_privrob import methods
-  from tf_privrob import models
   from tf_privrob import privacy
 
   described = folder.config
@@ -86,7 +85,7 @@ def load(folder, data_dir: str | None = None) -> Source:
       " and privacy.json. Train one first: python -m experiments.train"
       f" --run_dir={folder.path}."
     )
-  model = models.load_model(folder.file("model.keras"))
+  model = training.load_model(folder)
   if not isinstance(model, methods.Method):
     raise ValueError(
       f"Expected a model that a method of tf_privrob trained, received"

@@ -114,6 +114,7 @@ def measure(case: audit_cases.Case, scale: Scale, folder, seed: int) -> dict:
     "gaussian": found.gaussian if case.gaussian else None,
     "claimed": claimed,
     "proven": proven,
+    "condition": statement.condition,
     "verdict": audit_record.verdict(found.audited, claimed, proven),
     "seconds": round(time.monotonic() - started, 2),
   }
@@ -168,7 +169,7 @@ def table(results: Mapping[str, Mapping[str, Any]]) -> grid_page.Table:
       result["scope"],
       result["canary"],
       grid_page.budget(result["claimed"], "none"),
-      grid_page.budget(result["proven"], grid_page.NONE_KNOWN),
+      grid_page.proven(result),
       grid_page.audited(result["audited"]),
       "-"
       if result["gaussian"] is None

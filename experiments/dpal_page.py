@@ -46,7 +46,7 @@ def _accuracy_table(results) -> Table:
       [
         dpal_cells.METHODS[result["method"]],
         budget(trained.get("claimed"), "-"),
-        budget(trained.get("proven"), _NONE),
+        grid_page.proven(trained),
         grid_page.audited(trained.get("audited")),
         f"{result['attack_eps']:g}",
         percent(result["clean_accuracy"]),

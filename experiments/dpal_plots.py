@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments import dpal_cells
 from experiments import dpal_measure
+from experiments import grid_page
 from experiments import grid_plots
 from tf_privrob.report import formats
 
@@ -69,7 +70,7 @@ def accuracy_figure(results: Results, size: float):
     axes.set_title(label)
     axes.set_xlabel("total dp_epsilon, claimed or proven")
   panels[0].set_ylabel(f"accuracy under l_inf({size:g})")
-  grid_plots.legend(figure, columns=2)
+  grid_plots.legend(figure, 2, grid_page.conditions(results.values()))
   return figure
 
 

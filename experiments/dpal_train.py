@@ -76,12 +76,10 @@ def run_cell(cell, scale, dataset, folder) -> dict:
   )
   model = load_model(cell, dataset, folder)
   correct = int((predict(model, dataset.x_test) == dataset.y_test).sum())
-  statement = model.privacy_statement().to_dict()
+  statement = model.privacy_statement()
   return {
-    "claimed": statement["claimed"],
-    "proven": statement["proven"],
-    "audited": statement["audited"],
-    "caveats": statement["caveats"],
+    **training.stated(statement),
+    "caveats": list(statement.caveats),
     "clean": {
       "accuracy": correct / dataset.num_test,
       "count": dataset.num_test,
@@ -90,7 +88,7 @@ def run_cell(cell, scale, dataset, folder) -> dict:
     "network": name,
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
-    "config": {**dataclasses.asdict(config), "seed": None},
+    "config": dataclasses.asdict(config),
     "seconds": round(time.monotonic() - started, 2),
   }
 

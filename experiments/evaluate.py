@@ -91,23 +91,28 @@ def main() -> None:
   if not _RUN_DIR.value:
     raise ValueError("Expected --run_dir, the folder of the run.")
   folder = run_folder.RunFolder(_RUN_DIR.value)
-  path = _MODEL.value or folder.file("model.keras")
-  if not _MODEL.value and not folder.has("model.keras"):
+  if _MODEL.value:
+    training.require_no_run(folder, _MODEL.value)
+  elif not folder.has("model.keras"):
     raise ValueError(
-      f"Expected a trained model at {path}, found none. Train one first:"
-      f" python -m experiments.train --run_dir={_RUN_DIR.value}, or go on with"
-      " a killed run by --resume."
+      f"Expected a trained model at {folder.file('model.keras')}, found none."
+      " Train one first: python -m experiments.train"
+      f" --run_dir={_RUN_DIR.value}, or go on with a killed run by --resume."
     )
   described = folder.config or {}
   name = _DATASET.value or described.get("dataset")
   if not name:
     raise ValueError("Expected --dataset for a model without a run folder.")
   dataset = training.load_data(described, _DATA_DIR.value, name)
-  model = models.as_logits(models.load_model(path))
+  model = models.as_logits(
+    models.load_model(_MODEL.value)
+    if _MODEL.value
+    else training.load_model(folder)
+  )
   if _MODEL.value and not described:
     folder.write_json(
       "config.json",
-      {"method": "imported model", "dataset": name, "network": _MODEL.value},
+      {"method": training.IMPORTED, "dataset": name, "network": _MODEL.value},
     )
   certifier = evaluation.choose_certifier(
     model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -64,6 +65,27 @@ def budget(figures: Mapping[str, float] | None, absent: str) -> str:
   if not figures["dp_delta"]:
     return dp_epsilon
   return f"({dp_epsilon}, {formats.dp_delta(figures['dp_delta'])})"
+
+
+def proven(result: Mapping[str, Any], absent: str = NONE_KNOWN) -> str:
+  """The proven budget of a result with its condition, or that there is none."""
+  return budget(result.get("proven"), absent) + beside(result)
+
+
+def beside(result: Mapping[str, Any]) -> str:
+  """The condition of a result's proven figure, to stand behind it."""
+  condition = result.get("proven") and result.get("condition")
+  return f" ({condition})" if condition else ""
+
+
+def conditions(results: Iterable[Mapping[str, Any]]) -> str:
+  """The conditions of all that is proven, as a sentence; "" if there is none.
+
+  For figures, which name many budgets in little room.
+  """
+  found = dict.fromkeys(map(beside, results))
+  texts = [text.strip(" ()") for text in found if text]
+  return f"Proven {', '.join(texts)}." if texts else ""
 
 
 def audited(dp_epsilon: float | None) -> str:
@@ -165,7 +187,7 @@ def _table(table: Table) -> markup.Html:
 
 def _with_small_interval(text: str) -> markup.Html | str:
   """Brackets behind a figure stand on a line of their own."""
-  found = re.fullmatch(r"(\d[\d.,]*) (\([^()]*\))", text)
+  found = re.fullmatch(r"(\d[\d.,]*) (\([-\d][^()]*\))", text)
   if not found:
     return text
   value, interval = found.groups()

@@ -51,14 +51,24 @@ def panels(count: int, width: float, height: float):
   return made, row
 
 
-def legend(figure, columns: int) -> None:
-  """One legend below all panels; what stands in several is named once."""
+def legend(figure, columns: int, title: str = "") -> None:
+  """One legend below all panels; what stands in several is named once.
+
+  Args:
+    figure: with labelled lines.
+    columns: of the legend.
+    title: above its lines, such as the condition of what they say is proven.
+  """
   found = {}
   for axes in figure.axes:
     for handle, label in zip(*axes.get_legend_handles_labels()):
       found.setdefault(label, handle)
   figure.legend(
-    found.values(), found, loc="outside lower center", ncols=columns
+    found.values(),
+    found,
+    loc="outside lower center",
+    ncols=columns,
+    title=title or None,
   )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def noise(
   num_examples: int,
   batch_size: int,
   num_classes: int,
-) -> dict[str, float]:
+) -> dict[str, Any]:
   """The standard deviation of a step's noise, and what it really costs.
 
   Args:
@@ -38,10 +39,12 @@ def noise(
     num_classes: K.
 
   Returns:
-    stddev, claimed (what the paper's reading of it would say) and proven, the
-    joint figure of all releases by PLD.
+    stddev, claimed (what the paper's reading of it would say), proven, the
+    joint figure of all releases by PLD, and its condition: the noise of
+    `methods.Trials` comes from a public seed.
   """
   from tf_privrob import privacy
+  from tf_privrob.privacy import run_facts
 
   dp_epsilon, dp_delta = budget
   prob = batch_size / num_examples
@@ -63,6 +66,7 @@ def noise(
     "stddev": multiplier * sensitivity.get(accounting, 1.0),
     "claimed": dp_epsilon if literal else proven,
     "proven": proven,
+    "condition": run_facts.CONDITION,
   }
 
 
@@ -196,13 +200,11 @@ def cnn_cell(cell, scale, dataset, folder) -> dict:
   network = "tutorial_cnn" if dataset.input_shape[0] >= 16 else "mlp"
   model = training.build("dp_sgd", config, dataset, network)
   training.fit("dp_sgd", model, dataset, network, run, None, {})
-  statement = model.privacy_statement()
   predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
   return {
     "network": network,
-    "claimed": dataclasses.asdict(statement.claimed),
-    "proven": dataclasses.asdict(statement.proven),
-    "audited": statement.audited,
+    **training.stated(model.privacy_statement()),
+    "config": dataclasses.asdict(config),
     "noise_multiplier": model.run_record["noise_multiplier"],
     "steps": model.run_record["steps"],
     "accuracy": float((predictions == dataset.y_test).mean()),

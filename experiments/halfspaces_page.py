@@ -69,7 +69,7 @@ def _who(row: Row) -> list[str]:
   return [
     name,
     formats.dp_epsilon(row["claimed"]),
-    formats.dp_epsilon(row["proven"]),
+    formats.dp_epsilon(row["proven"]) + grid_page.beside(row),
     _NOT_AUDITED,
     formats.dp_delta(row["dp_delta"]),
   ]
@@ -164,12 +164,23 @@ def networks(results: Results) -> Iterator[tuple[Row, Row | None]]:
       yield result, results.get(f"{result['model']}/attack")
 
 
+def _proven_of(trained: Row) -> str:
+  """The proven dp_epsilon of a network, with its condition."""
+  dp_epsilon = formats.dp_epsilon(trained["proven"]["dp_epsilon"])
+  return dp_epsilon + grid_page.beside(trained)
+
+
+def conditions(results: Results) -> str:
+  """What the proven figures of networks and perceptrons depend on."""
+  return grid_page.conditions([*results.values(), *_rows(results)])
+
+
 def _network_table(results: Results) -> Table:
   rows, radii = [], []
   for trained, attacked in networks(results):
     budget = [
       formats.dp_epsilon(trained["claimed"]["dp_epsilon"]),
-      formats.dp_epsilon(trained["proven"]["dp_epsilon"]),
+      _proven_of(trained),
       grid_page.audited(trained["audited"]),
       formats.dp_delta(trained["proven"]["dp_delta"]),
     ]
@@ -219,7 +230,7 @@ def _crossing_table(experiment, results: Results) -> Table:
       rows.append(
         [
           *_who(row),
-          formats.dp_epsilon(trained["proven"]["dp_epsilon"]),
+          _proven_of(trained),
           grid_page.percent(row["accuracy"]),
           grid_page.percent(attacked["free"][0]),
           *("nowhere" if r is None else f"{r:g}" for r in found),

@@ -40,7 +40,7 @@ def budget_figure(experiment, results: Results):
   first.set_ylabel("accuracy")
   for axes in (first, second):
     axes.set_xscale("log")
-  grid_plots.legend(figure, columns=4)
+  grid_plots.legend(figure, 4, halfspaces_page.conditions(results))
   return figure
 
 
@@ -77,7 +77,7 @@ def robust_figure(experiment, results: Results):
   panels[0].set_ylabel("robust accuracy, exact")
   for axes in panels:
     axes.set_xlabel("l_2 radius")
-  grid_plots.legend(figure, columns=3)
+  grid_plots.legend(figure, 3, halfspaces_page.conditions(results))
   return figure
 
 
@@ -118,7 +118,7 @@ def network_figure(experiment, results: Results):
           label=f"{halfspaces_page.NAMES[accounting]}, exact",
         )
         axes.annotate(
-          f"proven {row['proven']:.3g}",
+          f"proven {formats.dp_epsilon(row['proven'])}",
           (scale["radii"][-1], row["robust"][-1]),
           ha="right",
           xytext=(0, 4 if accounting == "joint" else 14),
@@ -139,7 +139,7 @@ def network_figure(experiment, results: Results):
     axes.set_title(f"network: proven dp_epsilon {formats.dp_epsilon(proven)}")
     axes.set_xlabel("l_2 radius")
   panels[0].set_ylabel("robust accuracy")
-  grid_plots.legend(figure, columns=2)
+  grid_plots.legend(figure, 2, halfspaces_page.conditions(results))
   return figure
 
 

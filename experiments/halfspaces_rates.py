@@ -297,7 +297,9 @@ def rates_cell(part: str, scale: Scale) -> dict:
 
 
 def gaussian(instance_name: str, name: str, scale: Scale) -> dict:
-  """The smallest n of one learner, for each d."""
+  """The smallest n of one learner, for each d; its seeds are public."""
+  from tf_privrob.privacy import run_facts
+
   learner, gamma = LEARNERS[name], scale.gammas[instance_name]
   schedule = Schedule(gamma, scale.dp_epsilon, scale.dp_delta)
   points, start = [], None
@@ -326,6 +328,7 @@ def gaussian(instance_name: str, name: str, scale: Scale) -> dict:
     }
     if learner.private
     else None,
+    "condition": run_facts.CONDITION if learner.private else "",
     "points": points,
   }
 

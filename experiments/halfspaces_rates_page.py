@@ -238,7 +238,7 @@ def _setting_table(results: Results) -> Table:
       [
         NAMES[result["instance"]],
         result["label"],
-        grid_page.budget(result["proven"], "not private"),
+        grid_page.proven(result, "not private"),
         f"{result['gamma']:g}",
         f"{result['radius']:g}",
         str(result["steps"]),

@@ -94,10 +94,6 @@ def _infer_run(shadow) -> None:
       " Train one first: python -m experiments.train"
       f" --run_dir={_RUN_DIR.value}, or go on with a killed run by --resume."
     )
-  # Only now what takes long to import.
-  import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
-  from tf_privrob import models
-
   described = folder.config or {}
   name = _DATASET.value or described.get("dataset")
   if not name:
@@ -105,7 +101,7 @@ def _infer_run(shadow) -> None:
   dataset = inferring.training_data(
     folder, training.load_data(described, _DATA_DIR.value, name)
   )
-  model = models.load_model(folder.file("model.keras"))
+  model = training.load_model(folder)
   attack_eps = _ATTACK_EPS.value
   if attack_eps is None:
     attack_eps = described.get("config", {}).get("attack_eps")
@@ -128,15 +124,7 @@ def _infer_run(shadow) -> None:
       " examples too and were left out."
     )
   print(inferring.table(payload["strategies"]))
-  bound = payload["bound"]
-  if bound is None:
-    print("No differential privacy is proven for this run: nothing bounds it.")
-  else:
-    print(
-      f"Proven (dp_epsilon={bound['dp_epsilon']:g},"
-      f" dp_delta={bound['dp_delta']:g}) allows a balanced accuracy of"
-      f" {bound['balanced_accuracy']:.4f} at most, {bound['assumption']}."
-    )
+  print(inferring.bound_text(payload["bound"]))
   print(f"Next: python -m experiments.report --run_dir={_RUN_DIR.value}")
 
 

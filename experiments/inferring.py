@@ -117,9 +117,10 @@ def strategies(outputs, num_fit: int | None, seed: int, shadow=None) -> list:
 
 
 def bound_of(folder) -> dict[str, Any] | None:
-  """What the run's proven guarantee allows; None if nothing is proven.
+  """What the run's proven guarantee allows, and on which condition it rests.
 
-  Members are a training set of fixed size, hence one example is replaced.
+  None if nothing is proven. Members are a training set of fixed size, hence one
+  example is replaced.
   """
   from tf_privrob import membership
 
@@ -127,12 +128,28 @@ def bound_of(folder) -> dict[str, Any] | None:
   proven = privacy.get("proven")
   if not proven:
     return None
-  return membership.advantage_bound(
+  bound = membership.advantage_bound(
     proven["dp_epsilon"],
     proven["dp_delta"],
     privacy.get("neighbouring", "add_or_remove_one"),
     fixed_size=True,
-  ).to_json()
+  )
+  return {**bound.to_json(), "condition": privacy.get("condition", "")}
+
+
+def bound_text(bound: dict[str, Any] | None) -> str:
+  """The bound of membership.json as a sentence; nothing is rounded down."""
+  from tf_privrob import privacy
+
+  if bound is None:
+    return "No differential privacy is proven for this run: nothing bounds it."
+  names = ("dp_epsilon", "dp_delta", "balanced_accuracy")
+  dp_epsilon, dp_delta, most = (privacy.rounded_up(bound[n]) for n in names)
+  condition = f" ({bound['condition']})" if bound["condition"] else ""
+  return (
+    f"Proven (dp_epsilon={dp_epsilon}, dp_delta={dp_delta}){condition} allows a"
+    f" balanced accuracy of {most} at most, {bound['assumption']}."
+  )
 
 
 def infer(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from experiments import grid_page
 from experiments import grid_plots
 from experiments import membership_findings as findings_lib
 from experiments import membership_published as published_rows
 from experiments import robust_training_cells
+from tf_privrob.report import formats
 
 Results = findings_lib.Results
 _COLORS = {
@@ -334,17 +336,17 @@ def private_figure(results: Results):
     axes.axvline(1.6 * last, **_GUESS)
     for number, trained in enumerate(group):
       _draw_private(axes, results, trained, none_at, number)
-    ticks = sorted(
-      {round(t["proven"]["dp_epsilon"], 2) for t in group if t["proven"]}
-    )
-    axes.set_xticks(
-      [*ticks, none_at], [*(f"{t:g}" for t in ticks), "not private"]
-    )
+    ticks = {
+      formats.dp_epsilon(t["proven"]["dp_epsilon"]): t["proven"]["dp_epsilon"]
+      for t in group
+      if t["proven"]
+    }
+    axes.set_xticks([*ticks.values(), none_at], [*ticks, "not private"])
     axes.set_title(name)
     axes.set_xlabel("proven dp_epsilon")
   panels[0].set_ylim(-0.25, 1.02)
   panels[0].set_ylabel("advantage (held-out threshold)")
-  grid_plots.legend(figure, columns=3)
+  grid_plots.legend(figure, 3, grid_page.conditions(trainings))
   return figure
 
 

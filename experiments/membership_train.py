@@ -66,8 +66,10 @@ def adopt_cell(name: str, scale, dataset, folder) -> dict[str, Any]:
       )
   privacy = run_folder.RunFolder(folder.file(training.RUN)).privacy or {}
   audited = privacy.get("audited")
+  condition = found.get("condition") or privacy.get("condition", "")
   return {
     **{key: value for key, value in found.items() if key != "recipe"},
+    "condition": condition,
     "audited": found["audited"] if audited is None else audited,
     "label": label(scale.models[name].recipe),
     "studies": dict(scale.models[name].studies),

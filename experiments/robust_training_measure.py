@@ -64,25 +64,21 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
   model = methods.build(recipe.method, network, config)
   name = describe_network(recipe)
   training.fit(recipe.method, model, dataset, name, run, None, {})
-  statement = model.privacy_statement()
-  hidden = {"seed": None} if config.private else {}  # it reveals the noise
   return {
     **_identity(recipe),
-    "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
-    "proven": statement.proven and dataclasses.asdict(statement.proven),
-    "audited": statement.audited,
+    **training.stated(model.privacy_statement()),
     "data": f"{dataset.split} From {dataset.source}.",
     "num_train": dataset.num_train,
     "num_test": dataset.num_test,
     "network": name,
     "parameters": network.count_params(),
     "factor": recipe.factor,
-    "changes": {k: v for k, v in recipe.changes.items() if k not in hidden},
+    "changes": dict(recipe.changes),
     "epochs": config.epochs,
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
     "trained_attack_eps": getattr(config, "attack_eps", None),
-    "config": {**dataclasses.asdict(config), **hidden},
+    "config": dataclasses.asdict(config),
     "seconds": round(time.monotonic() - started, 2),
   }
 

@@ -42,7 +42,7 @@ def who(result) -> list[str]:
   return [
     result["label"],
     grid_page.budget(result["claimed"], "none"),
-    grid_page.budget(result["proven"], grid_page.NONE_KNOWN),
+    grid_page.proven(result),
     grid_page.audited(result["audited"]),
   ]
 

@@ -76,18 +76,15 @@ def train_cell(cell, scale, dataset, folder) -> dict:
   training.fit(recipe.method, model, dataset, recipe.network, run, None, {})
   predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
   correct = int((predictions == dataset.y_test).sum())
-  statement = model.privacy_statement()
   return {
     "label": recipe.label,
-    "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
-    "proven": statement.proven and dataclasses.asdict(statement.proven),
-    "audited": statement.audited,
+    **training.stated(model.privacy_statement()),
     "noise_multiplier": model.run_record.get("noise_multiplier"),
     "clean_accuracy": correct / dataset.num_test,
     "interval": binomial.interval(correct, dataset.num_test),
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
-    "config": {**dataclasses.asdict(config), "seed": None},
+    "config": dataclasses.asdict(config),
     "seconds": round(time.monotonic() - started, 2),
   }
 

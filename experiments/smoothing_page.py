@@ -48,7 +48,7 @@ def _who(results: Results, result) -> list[str]:
   return [
     trained.get("label", result["recipe"]),
     grid_page.budget(trained.get("claimed"), "none"),
-    grid_page.budget(trained.get("proven"), grid_page.NONE_KNOWN),
+    grid_page.proven(trained),
     grid_page.audited(trained.get("audited")),
   ]
 
@@ -233,7 +233,8 @@ def curves_figure(experiment, results: Results, dp_epsilon: float):
     axes.set_xlabel("l_2 radius")
     axes.set_xlim(left=0)
   panels[0].set_ylabel("certified accuracy")
-  grid_plots.legend(figure, columns=2)
+  trained = (_trained(results, result) for result in best.values())
+  grid_plots.legend(figure, 2, grid_page.conditions(trained))
   return figure
 
 

@@ -12,6 +12,10 @@ from importlib import metadata
 from experiments import audit_record
 
 RUN = "run"  # the run folder inside a model's folder
+IMPORTED = "imported model"  # in place of a method, for a model from elsewhere
+_TRACES = ("ledger.jsonl", "model.keras", "privacy.json", "run.json")
+# Field of run.json: what the model of that run says of itself.
+_OWN = {"run_id": "run", "weights": "weights"}
 _PUBLIC_CLASSIFIER = (
   "the classifier was trained on examples that are declared public, and the"
   " denoiser before it is new"
@@ -49,6 +53,7 @@ def describe_run(model, dataset, started: float) -> dict:
     "sessions": model.run_record["sessions"],
     "steps": model.run_record["steps"],
     "run_id": model.run_record.get("run"),
+    "weights": model.run_record.get("weights"),
     "parameters": model.network.count_params(),
     "versions": versions(),
     "device": f"GPU x{len(gpus)}" if gpus else f"CPU x{os.cpu_count()}",
@@ -85,11 +90,22 @@ def load_data(described, data_dir: str | None, name: str | None = None):
 def repeatable(config):
   """The settings with a seed: studies are repeated, their models not released.
 
-  A study's figure has the seed's condition beside it.
+  The seed is public: a study writes it down, and its proven figures have the
+  condition of `stated` beside them.
   """
   if config.seed is not None:
     return config
   return dataclasses.replace(config, seed=0)
+
+
+def stated(statement) -> dict:
+  """What a result says of privacy; proven and its condition are never apart."""
+  return {
+    "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
+    "proven": statement.proven and dataclasses.asdict(statement.proven),
+    "condition": statement.condition,
+    "audited": statement.audited,
+  }
 
 
 def network_seed(config) -> int | None:
@@ -179,10 +195,54 @@ def build(
 
 def load_run(folder):
   """The trained model of a model's folder, whose run folder is inside."""
+  from tf_privrob import run_folder
+
+  return load_model(run_folder.RunFolder(folder.file(RUN)))
+
+
+def load_model(folder):
+  """The model of a run folder, and of no other run.
+
+  Raises:
+    ValueError: run.json names another run or other weights than the model,
+      whose figures would then stand beside a statement that is not its own.
+      Folders of earlier versions name neither.
+  """
   from tf_privrob import methods  # noqa: F401  (Keras must know what it loads)
   from tf_privrob import models
 
-  return models.load_model(folder.file(f"{RUN}/model.keras"))
+  path = folder.file("model.keras")
+  model = models.load_model(path)
+  record, described = getattr(model, "run_record", {}), folder.run or {}
+  for field, key in _OWN.items():
+    expected, received = described.get(field), record.get(key)
+    if expected is not None and received != expected:
+      raise ValueError(
+        f"Expected the model of the run that run.json describes ({field}"
+        f" {expected}), received one of another ({field} {received}) in {path}."
+        " Put the run's own model back, or evaluate this one in a folder of"
+        " its own: --model=<file> with another --run_dir."
+      )
+  return model
+
+
+def require_no_run(folder, model: str) -> None:
+  """Refuses a folder with a training of its own to a model from elsewhere.
+
+  Args:
+    folder: the `RunFolder` that results would be written to.
+    model: its file, for the error.
+  """
+  found = [name for name in _TRACES if folder.has(name)]
+  if (folder.config or {}).get("method", IMPORTED) != IMPORTED:
+    found.append("config.json")
+  if found:
+    raise ValueError(
+      f"Expected a folder without a run of its own for {model}, received"
+      f" {folder.path} with {', '.join(found)}: results would stand beside the"
+      " privacy statement of another model. Leave --model out to evaluate the"
+      " run, or choose another --run_dir."
+    )
 
 
 def fit(method, model, dataset, network, folder, resume, flag_values) -> None:

@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 
+from experiments import training
 from experiments import transdenoiser_cells
 
 _STDDEV = 0.25  # of the input noise
@@ -71,9 +72,8 @@ def run(case: Case, runs: int, seed: int = 0) -> dict:
     "caught": found.caught,
     "false_alarms": found.false_alarms,
     "statistic": found.statistic,
+    **training.stated(statement),
     "audited": found.audited,
-    "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
-    "proven": statement.proven and dataclasses.asdict(statement.proven),
   }
 
 

@@ -105,14 +105,12 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   statement = model.privacy_statement()
   result = {
     "label": recipe.label,
-    "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
-    "proven": statement.proven and dataclasses.asdict(statement.proven),
-    "audited": statement.audited,
+    **training.stated(statement),
     "caveats": list(statement.caveats),
     "network": name,
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
-    "config": {**dataclasses.asdict(config), "seed": None},
+    "config": dataclasses.asdict(config),
     "seconds": round(time.monotonic() - started, 2),
   }
   if recipe.method == "transdenoiser" and "tally" in model.run_record:

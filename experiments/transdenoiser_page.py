@@ -50,7 +50,7 @@ def _who(results: Results, result) -> list[str]:
   return [
     trained.get("label", result["recipe"]),
     grid_page.budget(trained.get("claimed"), "none"),
-    grid_page.budget(trained.get("proven"), grid_page.NONE_KNOWN),
+    grid_page.proven(trained),
     grid_page.audited(trained.get("audited")),
   ]
 
@@ -125,7 +125,7 @@ def _audit_table(results: Results) -> Table:
     [
       result["label"],
       grid_page.budget(result["claimed"], "none"),
-      grid_page.budget(result["proven"], grid_page.NONE_KNOWN),
+      grid_page.proven(result),
       grid_page.audited(result["audited"]),
       f"{result['caught']} of {result['runs']}",
       f"{result['false_alarms']} of {result['runs']}",

@@ -6,6 +6,7 @@ from experiments import audit_cases
 from experiments import audit_suite
 from experiments import grid
 from tf_privrob import run_folder
+from tf_privrob.privacy import run_facts
 
 
 def test_cells_are_the_cases():
@@ -35,10 +36,17 @@ def test_page_never_shows_a_claim_alone(tmp_path):
     "verdict": "refutes claimed",
   }
   experiment.folder.write_json("audits/dpal-paper.json", result)
+  result = {
+    **result,
+    "proven": {"dp_epsilon": 3.5, "dp_delta": 0.0},
+    "condition": "only on Sundays",
+  }
+  experiment.folder.write_json("audits/dpal-sound.json", result)
   experiment.write()
   table = (tmp_path / "table.md").read_text()
   expected = "| 0.2 | none known | >= 3.49 | - | 294 / 3 of 300 | 4.39 |"
   assert expected in table
+  assert "| 0.2 | 3.5 (only on Sundays) | >= 3.49 |" in table
   assert "refutes claimed" in (tmp_path / "index.html").read_text()
 
 
@@ -79,5 +87,6 @@ def test_what_is_shown_of_dp_sgd_rises_with_its_budget(tmp_path):
     )
     shown.append(found["audited"])
     assert found["audited"] <= found["proven"]["dp_epsilon"]
+    assert found["condition"] == run_facts.CONDITION
   assert shown == sorted(shown)
   assert shown[-1] > 8 / 3

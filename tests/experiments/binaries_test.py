@@ -67,6 +67,15 @@ def test_train_evaluate_report(tmp_path):
   charges = sum(json.loads(line)["type"] == "charge" for line in ledger)
   assert privacy["releases"][0]["count"] == charges
 
+  path = tmp_path / "other.keras"
+  path.write_bytes((folder / "model.keras").read_bytes())
+  other = _run(
+    "experiments.evaluate", run, f"--model={path}", "--num_certified=0"
+  )
+  assert other.returncode == 2
+  assert "Expected a folder without a run" in other.stderr
+  assert json.loads((folder / "metrics.json").read_text()) == metrics
+
   again = _run(*_TRAIN, run)
   assert again.returncode == 2
   assert "Expected a fresh run_dir" in again.stderr

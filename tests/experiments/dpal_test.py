@@ -24,6 +24,7 @@ from experiments import grid_plots
 from tf_privrob import certify
 from tf_privrob import methods
 from tf_privrob import run_folder
+from tf_privrob.privacy import run_facts
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
@@ -488,6 +489,8 @@ def test_a_killed_training_goes_on(trained):
   assert sound["sessions"] == 1
   assert sound["proven"]["dp_epsilon"] <= 2.0
   assert sound["proven"] == sound["claimed"]
+  assert sound["condition"] == run_facts.CONDITION
+  assert sound["config"]["seed"] == 0
 
 
 def test_radii_are_claimed_and_proven(trained):

@@ -1,4 +1,5 @@
 from experiments import grid_page
+from tf_privrob.privacy import run_facts
 
 _EXPERIMENT = {
   "num_cells": 2,
@@ -27,6 +28,32 @@ def test_a_narrow_table_stays_on_one_line():
   assert "97.91 (97.8 to 98.0)" in page
   assert "<small>" not in page
   assert 'class="many"' not in page
+
+
+_SEEDED = {
+  "proven": {"dp_epsilon": 2.9991, "dp_delta": 1e-5},
+  "condition": run_facts.CONDITION,
+}
+
+
+def test_a_proven_budget_stands_with_its_condition():
+  condition = f"({run_facts.CONDITION})"
+  assert grid_page.proven(_SEEDED) == f"(3, 1e-5) {condition}"
+  assert grid_page.proven({**_SEEDED, "condition": ""}) == "(3, 1e-5)"
+  assert grid_page.proven({**_SEEDED, "proven": None}) == "none known"
+  assert grid_page.proven({}, "not private") == "not private"
+  pure = {**_SEEDED, "proven": {"dp_epsilon": 1.0, "dp_delta": 0.0}}
+  table = grid_page.Table("A", ["x"] * 8, [[grid_page.proven(pure)] * 8])
+  page = grid_page.html(_EXPERIMENT, "", 1, [], [table], [])
+  assert page.count(f"1 {condition}") == 8
+
+
+def test_a_figure_has_a_sentence_for_the_conditions_of_all():
+  unproven = {"proven": None, "condition": run_facts.CONDITION}
+  free = {**_SEEDED, "condition": ""}
+  found = grid_page.conditions([unproven, _SEEDED, free, _SEEDED])
+  assert found == f"Proven {run_facts.CONDITION}."
+  assert grid_page.conditions([unproven, free]) == ""
 
 
 def test_texts_are_escaped():

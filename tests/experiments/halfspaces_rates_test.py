@@ -21,6 +21,7 @@ from experiments import halfspaces_rates_plots
 from experiments import halfspaces_search as search
 from tf_privrob import methods
 from tf_privrob import privacy
+from tf_privrob.privacy import run_facts
 
 _ALL = [
   instances.Easy(12, 0.3),
@@ -425,6 +426,7 @@ def test_cells(results):
   private, free = results["easy-dp"], results["easy-free"]
   assert private["proven"]["dp_epsilon"] <= 4.0
   assert free["proven"] is None
+  assert (private["condition"], free["condition"]) == (run_facts.CONDITION, "")
   assert free["stddev"] == 0 < private["stddev"]
   for over, under in zip(private["points"], free["points"]):
     assert over["n"] > under["n"]
@@ -439,6 +441,9 @@ def test_page(results):
   tables = halfspaces_rates_page.tables(results)
   for table in tables:
     assert all(len(row) == len(table.head) for row in table.rows), table.title
+  proven = [row[2] for row in tables[-1].rows]
+  assert proven[0].endswith(f") ({run_facts.CONDITION})")
+  assert set(proven[1:]) == {"not private"}
   sizes = tables[0].rows
   assert [row[0] for row in sizes] == ["16", "32", "64"]
   point = results["easy-dp"]["points"][1]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from experiments import grid_page
 from experiments import halfspaces
 from experiments import halfspaces_cells
 from experiments import halfspaces_measure
@@ -18,6 +19,7 @@ from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import models
 from tf_privrob import privacy
+from tf_privrob.privacy import run_facts
 
 _TINY = dataclasses.replace(
   halfspaces_cells.SCALES["smoke"],
@@ -192,6 +194,8 @@ def test_results(done):
   assert free > 0.6
   network = results["cnn-4/train"]
   assert network["proven"]["dp_epsilon"] <= 4.0
+  assert network["condition"] == run_facts.CONDITION
+  assert network["config"]["seed"] == 0
   attacked = results["cnn-4/attack"]
   assert attacked["free"] == sorted(attacked["free"], reverse=True)
 
@@ -252,6 +256,10 @@ def test_no_claim_stands_alone(done):
         "audited",
       ]
       assert all(row[place + 1] for row in table.rows)
+    for place, name in enumerate(table.head):
+      for row in table.rows if "proven dp_epsilon" in name else ():
+        known = row[place] == grid_page.NONE_KNOWN
+        assert known or row[place].endswith(f" ({run_facts.CONDITION})")
   text = done.folder.file("table.md").read_text(encoding="utf-8")
   assert "certified" not in text
 
@@ -262,6 +270,7 @@ def test_page_and_figures(done):
   for name in ("figure-1", "figure-1-robust", "figure-2"):
     path = done.folder.file(f"{name}.svg")
     xml.etree.ElementTree.parse(path)
+    assert f"Proven {run_facts.CONDITION}." in path.read_text()
   assert page.count("data:image/svg+xml") >= 3
 
 

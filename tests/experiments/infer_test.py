@@ -90,6 +90,27 @@ def test_a_run_is_written_down(dataset, tmp_path):
   assert "too few points" in table
 
 
+def test_a_bound_stands_with_its_condition_and_is_not_rounded_down(tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  proven = {"dp_epsilon": 0.99962901, "dp_delta": 1.00001e-5}
+  folder.write_json(
+    "privacy.json", {"proven": proven, "condition": "only on Sundays"}
+  )
+  bound = inferring.bound_of(folder)
+  assert bound["condition"] == "only on Sundays"
+  text = inferring.bound_text(bound)
+  assert text.startswith(
+    "Proven (dp_epsilon=0.9997, dp_delta=1.001e-05) (only on Sundays) allows"
+  )
+  # (1 + tanh(0.99962901)) / 2 = 0.88072 and a little for dp_delta
+  assert "a balanced accuracy of 0.8808 at most" in text
+  folder.write_json("privacy.json", {"proven": proven})
+  bound = inferring.bound_of(folder)
+  assert bound["condition"] == ""
+  assert "dp_delta=1.001e-05) allows" in inferring.bound_text(bound)
+  assert "nothing bounds it" in inferring.bound_text(None)
+
+
 def test_nothing_proven_bounds_nothing(tmp_path):
   folder = run_folder.RunFolder(tmp_path)
   assert inferring.bound_of(folder) is None

@@ -93,6 +93,17 @@ def test_a_model_of_robust_training_is_read_and_not_changed(done, tmp_path):
   assert not again.folder.has(f"{name}/run/model.keras")
 
 
+def test_the_condition_of_an_older_training_is_that_of_its_run(tmp_path):
+  """Its train.json has none, and seed null."""
+  home = run_folder.RunFolder(tmp_path)
+  digits = data.load("digits")
+  sizes = {"num_train": digits.num_train, "num_test": digits.num_test}
+  home.write_json("train.json", {**sizes, "audited": None})
+  home.write_json("run/privacy.json", {"condition": "only on Sundays"})
+  found = membership_train.adopt_cell("digits-natural", _TINY, digits, home)
+  assert found["condition"] == "only on Sundays"
+
+
 def test_a_model_of_other_data_is_refused(done):
   home = run_folder.RunFolder(done.folder.file("digits-natural"))
   digits = data.load("digits").take(200)

@@ -20,6 +20,7 @@ from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import run_folder
+from tf_privrob.privacy import run_facts
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
@@ -351,6 +352,7 @@ def test_page_shows_no_claim_alone(done):
   for row in private:
     assert row[1].startswith("(")
     assert row[2].startswith("(")
+    assert row[2].endswith(f") ({run_facts.CONDITION})")
     assert row[3] == "not run"
   assert len(plain) == 4
   for row in plain:
@@ -370,11 +372,22 @@ def test_page_says_what_was_cut(done):
   assert "batch_size 50, learning_rate 0.002, seed 3" in row
 
 
-def test_only_a_seed_without_noise_is_shown(done):
-  for name, shown in (("digits-pgd", 3), ("digits-private_pgd-3", None)):
-    result = done.folder.read_json(f"{name}/train.json")
-    assert result["config"]["seed"] == shown
-    assert result["changes"].get("seed") == shown
+@pytest.mark.parametrize(
+  ("name", "condition"),
+  [("digits-pgd", ""), ("digits-private_pgd-3", run_facts.CONDITION)],
+)
+def test_the_seed_that_was_used_is_written_down(done, name, condition):
+  """A study's is public: whoever reads its figures can subtract the noise."""
+  result = done.folder.read_json(f"{name}/train.json")
+  assert result["config"]["seed"] == result["changes"]["seed"] == 3
+  stated = done.folder.read_json(f"{name}/run/privacy.json")
+  assert result["condition"] == stated["condition"] == condition
+
+
+@pytest.mark.parametrize("scale", robust_training_scales.SCALES)
+def test_no_recipe_hides_a_seed_that_it_has_anyway(scale):
+  for recipe in robust_training_scales.SCALES[scale].recipes.values():
+    assert recipe.changes.get("seed", 0) is not None
 
 
 def test_an_unverified_number_is_not_called_verified():

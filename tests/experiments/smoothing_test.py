@@ -23,6 +23,7 @@ from experiments import smoothing_scales
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob.privacy import run_facts
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
@@ -170,6 +171,8 @@ def test_results_are_proven_and_complete(done):
     if result["part"] == "train":
       assert result["proven"]["dp_epsilon"] <= 3.0
       assert result["proven"]["dp_delta"] == 1e-6
+      assert result["condition"] == run_facts.CONDITION
+      assert result["config"]["seed"] == 0
     if result["part"].startswith("certify"):
       curve = [point["accuracy"] for point in result["curve"]]
       assert curve == sorted(curve, reverse=True)
@@ -185,7 +188,8 @@ def test_the_table_has_claimed_proven_and_audited(done):
   assert len(lines) == 2 * (2 + 2 + 1 + 1)
   for line in lines:
     claimed, proven, audited = line.split(" | ")[1:4]
-    assert claimed == proven == "(3, 1e-6)"
+    assert claimed == "(3, 1e-6)"
+    assert proven == f"(3, 1e-6) ({run_facts.CONDITION})"
     assert audited == "not run"
 
 
@@ -203,7 +207,9 @@ def test_the_legend_names_every_curve_once(done):
   del results["flagship-3-0.25/certify-0.25-50"]
   del results["flagship-3-0.25/certify-0.25-100"]  # not in the first panel
   figure = smoothing_page.curves_figure(done.record, results, 3.0)
-  labels = [text.get_text() for text in figure.legends[0].get_texts()]
+  (legend,) = figure.legends
+  assert legend.get_title().get_text() == f"Proven {run_facts.CONDITION}."
+  labels = [text.get_text() for text in legend.get_texts()]
   assert sorted(labels) == [
     "Plain, proven (3, 1e-6)",
     "The flagship, proven (3, 1e-6)",

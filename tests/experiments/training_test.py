@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -227,3 +232,105 @@ def test_there_must_be_a_run_to_resume(tmp_path):
   with pytest.raises(ValueError, match="Expected a run to resume"):
     _fit(model, "mlp", dataset, folder, resume=True)
   assert not folder.path.exists()
+
+
+# Whose model is in a folder.
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+  """Folders of two runs of the same settings, each with its own randomness."""
+  dataset, made = data.load("digits"), []
+  for name in ("a", "b"):
+    folder = run_folder.RunFolder(tmp_path_factory.mktemp(name) / "run")
+    config = dataclasses.replace(_SHORT, seed=None)
+    model = training.build("dp_sgd", config, dataset, "mlp")
+    _fit(model, "mlp", dataset, folder)
+    made.append(folder)
+  return made
+
+
+def test_a_run_tells_the_fingerprint_of_its_weights(two_runs):
+  for folder in two_runs:
+    model = training.load_model(folder)
+    assert folder.run["weights"] == model.run_record["weights"]
+    assert folder.run["weights"] == models.fingerprint(model)
+    assert folder.run["run_id"] == model.run_record["run"]
+
+
+def _copy(folder, path, **changes):
+  """The folder with other values in run.json."""
+  shutil.copytree(folder.path, path)
+  made = run_folder.RunFolder(path)
+  made.write_json("run.json", {**folder.run, **changes})
+  return made
+
+
+@pytest.fixture
+def mixed(two_runs, tmp_path):
+  """The folder of one run with the model of the other."""
+  folder = _copy(two_runs[0], tmp_path / "run")
+  shutil.copy(two_runs[1].file("model.keras"), folder.file("model.keras"))
+  return folder
+
+
+_ANOTHER = "Expected the model of the run that run.json describes"
+
+
+def test_the_model_of_another_run_is_refused(mixed):
+  with pytest.raises(ValueError, match=_ANOTHER):
+    audit_source.load(mixed)
+  with pytest.raises(ValueError, match=_ANOTHER):
+    training.load_run(run_folder.RunFolder(mixed.path.parent))
+
+
+@pytest.mark.parametrize("name", ["evaluate", "infer"])
+def test_binaries_refuse_the_model_of_another_run(mixed, name):
+  done = subprocess.run(
+    [sys.executable, "-m", f"experiments.{name}", f"--run_dir={mixed.path}"],
+    cwd=pathlib.Path(__file__).parents[2],
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 2
+  assert _ANOTHER in done.stderr
+  assert mixed.metrics is None
+
+
+@pytest.mark.parametrize("field", ["run_id", "weights"])
+def test_each_field_of_run_json_counts(two_runs, tmp_path, field):
+  changed = _copy(two_runs[0], tmp_path / "changed", **{field: "0" * 32})
+  with pytest.raises(ValueError, match=f"{_ANOTHER}.*{'0' * 32}"):
+    training.load_model(changed)
+  old = _copy(two_runs[0], tmp_path / "old", run_id=None, weights=None)
+  assert training.load_model(old).run_record["weights"]
+
+
+def test_a_plain_network_is_not_the_model_of_a_run(mixed):
+  models.mlp((8, 8, 1), 10, seed=0).save(mixed.file("model.keras"))
+  with pytest.raises(ValueError, match=_ANOTHER):
+    training.load_model(mixed)
+
+
+_TRACES = ("privacy.json", "run.json", "ledger.jsonl", "model.keras")
+
+
+@pytest.mark.parametrize("name", _TRACES)
+def test_another_model_has_no_place_in_the_folder_of_a_run(tmp_path, name):
+  folder = run_folder.RunFolder(tmp_path)
+  training.require_no_run(folder, "b.keras")
+  imported = {"method": training.IMPORTED, "network": "b.keras"}
+  folder.write_json("config.json", imported)
+  training.require_no_run(folder, "b.keras")
+  folder.write_text(name, "{}")
+  with pytest.raises(ValueError, match=r"b\.keras.*another --run_dir"):
+    training.require_no_run(folder, "b.keras")
+
+
+def test_a_run_that_was_killed_is_a_run(tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  folder.write_json("config.json", {"method": "dp_sgd"})
+  with pytest.raises(ValueError, match=r"config\.json"):
+    training.require_no_run(folder, "b.keras")

@@ -15,6 +15,7 @@ from experiments import transdenoiser_cells
 from experiments import transdenoiser_measure
 from experiments import transdenoiser_page
 from tf_privrob import methods
+from tf_privrob.privacy import run_facts
 
 _Recipe = transdenoiser_cells.Recipe
 _CHANGES = {"batch_size": 32, "epochs": 0.2, "checkpoint_every": 5}
@@ -148,6 +149,8 @@ def test_statements_of_the_trainings(done):
   assert [row["parameters"] for row in paper["tally"]] == [160, 272, 145]
   sound = results["sound-3/train"]
   assert sound["proven"]["dp_epsilon"] <= 3.0
+  assert sound["condition"] == run_facts.CONDITION
+  assert sound["config"]["seed"] == 0
   assert results["nodp/train"]["claimed"] is None
   assert results["secure-3/train"]["proven"]["dp_epsilon"] <= 3.0
 
@@ -240,6 +243,8 @@ def test_labels_of_curves_have_all_three_figures(done):
   assert "claimed (" in label
   assert "proven none known" in label
   assert "audited not run" in label
+  label = transdenoiser_page._label(results, results["sound-3/certify"])
+  assert f"1e-5) ({run_facts.CONDITION}) / audited" in label
 
 
 @pytest.mark.slow

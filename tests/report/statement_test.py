@@ -62,6 +62,30 @@ def test_the_condition_stands_beside_the_proven_figure(tmp_path, seeded):
 
 
 @pytest.mark.usefixtures("no_plots")
+def test_what_proven_privacy_allows_names_the_condition(tmp_path, seeded):
+  written = report.write(conftest.write_run(tmp_path, seeded))
+  measured = json.loads(written.json.read_text())["promises"]["measured"]
+  (sentence,) = [text for text in measured if "membership" in text]
+  assert f"the proven privacy ({_CONDITION}) allows 99." in sentence
+
+
+@pytest.mark.usefixtures("no_plots")
+def test_what_proven_privacy_allows_is_rounded_up(tmp_path, seeded):
+  """With dp_epsilon 1 an advantage of tanh(1) = 0.76159, right 88.0797 %."""
+  seeded["privacy.json"]["proven"] = {"dp_epsilon": 1.0, "dp_delta": 0.0}
+  written = report.write(conftest.write_run(tmp_path, seeded))
+  measured = json.loads(written.json.read_text())["promises"]["measured"]
+  assert any("allows 88.1%" in text for text in measured)
+  seeded["privacy.json"]["proven"]["dp_epsilon"] = 1.001  # tanh: 0.76201
+  written = report.write(conftest.write_run(tmp_path / "more", seeded))
+  page = conftest.Page(written.html.read_text(encoding="utf-8")).text
+  markdown = written.markdown.read_text(encoding="utf-8")
+  for text in (page, markdown):
+    assert "0.763" in text
+    assert "0.762" not in text
+
+
+@pytest.mark.usefixtures("no_plots")
 def test_a_promise_repeats_the_condition(tmp_path, seeded):
   written = report.write(conftest.write_run(tmp_path, seeded))
   data = json.loads(written.json.read_text())

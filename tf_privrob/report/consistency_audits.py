@@ -86,7 +86,7 @@ def membership_below_bound(results: results_lib.Results) -> Check:
   ]
   allowed = (
     f"Proven {formats.proven(statement)} allows an advantage of"
-    f" {most:.3f} where one example replaces another"
+    f" {formats.upper(most)} where one example replaces another"
   )
   if wrong:
     return Check(

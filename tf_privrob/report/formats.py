@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import math
 
 from tf_privrob.privacy import rounding
@@ -11,6 +12,13 @@ from tf_privrob.privacy import rounding
 def percent(value: float | None, digits: int = 1) -> str:
   """0.934 -> '93.4%'."""
   return "-" if value is None else f"{100 * value:.{digits}f}%"
+
+
+def upper(value: float, places: int = 3) -> str:
+  """0.7612 -> '0.762': so many decimals, rounded up, for an upper bound."""
+  step = decimal.Decimal(1).scaleb(-places)
+  exact = decimal.Decimal(repr(float(value)))
+  return str(exact.quantize(step, decimal.ROUND_CEILING))
 
 
 def interval(bounds: tuple[float, float] | None) -> str:

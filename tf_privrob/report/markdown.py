@@ -164,7 +164,7 @@ def _membership(results: results_lib.Results) -> str:
     most = leakage_lib.most_advantage(budget)
     allowed = (
       f"Proven {formats.proven(results.privacy)} allows an advantage of"
-      f" {most:.3f} where one example replaces another."
+      f" {formats.upper(most)} where one example replaces another."
     )
   rows = [
     (

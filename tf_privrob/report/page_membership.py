@@ -91,7 +91,10 @@ def _facts(
     most = leakage_lib.most_advantage(budget)
     proven = formats.proven(results.privacy)
     items.append(
-      (f"advantage that proven {proven} allows", value(most, f"{most:.3f}"))
+      (
+        f"advantage that proven {proven} allows",
+        value(most, formats.upper(most)),
+      )
     )
     if budget != results.privacy.proven:
       items.append(("as one removed and one added", formats.budget(budget)))

@@ -192,7 +192,10 @@ def _membership(results: results_lib.Results) -> str:
   budget = leakage_lib.replaced(results.privacy)
   if budget is not None:
     most = (1 + leakage_lib.most_advantage(budget)) / 2
-    sentence += f" and the proven privacy allows {formats.percent(most)}"
+    condition = results.privacy.condition
+    beside = f" ({condition})" if condition else ""
+    allowed = f"{formats.upper(100 * most, 1)}%"
+    sentence += f" and the proven privacy{beside} allows {allowed}"
   return f"{sentence}; a better one may do better."
 
 
