@@ -50,7 +50,7 @@ _TINY = smoothing_cells.Scale(
   num_attacked=3,
   attack_steps=2,
   eot_draws=2,
-  verdict_draws=20,
+  verdict_draws=2_000,
 )
 
 

@@ -119,7 +119,7 @@ def _begun(method, x, seed=0):
   key = randomness.Key.of(seed)
   method.simulate(len(x), outlet=outlet_lib.Simulation(key))
   method.begin(x, None, (0, 1))
-  return key.child("once", "relevance")
+  return key.child("once", "relevance", 1)
 
 
 def test_the_map_is_the_noisy_one_that_is_paid_for():

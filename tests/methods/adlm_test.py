@@ -342,7 +342,7 @@ def test_the_map_is_adlms_and_decides_the_factors():
   key = randomness.Key.of(5)
   method = _method(given={"relevance_network": network}, relevance_examples=40)
   _begun(method, x, key)
-  key = key.child("once", "relevance")
+  key = key.child("once", "relevance", 1)
   rows = np.random.default_rng(key.integer()).permutation(64)[:40]
   expected = relevance.paper_relevance(
     network, x[rows], None, 64, 1.0, key.child("noise")

@@ -73,7 +73,7 @@ def test_without_noise_and_clipping_it_is_gradient_descent_by_hand():
     for variable, gradient in zip(twin.trainable_variables, grads):
       variable.assign_sub(0.5 * gradient)
   method.fit(x, y, verbose=0)
-  assert _distance(method.network, twin) < 3e-4  # the margin of clipping
+  assert _distance(method.network, twin) < 1e-3  # the margin of clipping
 
 
 def test_noise_has_the_scale_that_is_accounted():
@@ -129,7 +129,7 @@ def test_the_divisor_is_the_expected_batch_size():
     total += flat * 0.1 / np.linalg.norm(flat)
   pairs = zip(start.get_weights(), method.network.get_weights())
   moved = np.concatenate([(a - b).ravel() for a, b in pairs])
-  np.testing.assert_allclose(moved, 0.25 * total / 16, rtol=1e-3, atol=1e-6)
+  np.testing.assert_allclose(moved, 0.25 * total / 16, rtol=5e-3, atol=1e-6)
 
 
 def test_same_seed_same_run_and_other_seed_other_run(trained):
@@ -148,10 +148,11 @@ def test_by_default_no_two_runs_are_alike():
     assert (a != b).all()
 
 
-def test_physical_batch_size_never_changes_the_result(trained):
-  small = _trained(physical_batch_size=3)
-  assert trained.sampler.physical_batch_size > 16
-  assert _distance(small.network, trained.network) < 1e-5
+@pytest.mark.usefixtures("one_noise", "small_chunks")
+def test_physical_batch_size_never_changes_the_result():
+  small = _trained(physical_batch_size=3).network
+  large = _trained(physical_batch_size=64).network
+  assert _distance(small, large) < 1e-5
 
 
 def test_training_learns():

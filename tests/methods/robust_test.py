@@ -136,6 +136,7 @@ def test_averaged_weights_would_have_other_statistics():
     cases.build("natural", _normalised(), ema_decay=0.9)
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_other_batches_come_in_chunks():
   method = cases.build("pgd", physical_batch_size=4)
   assert method.plan(64, cases.SHAPE).sampler.physical_batch_size == 4

@@ -250,7 +250,7 @@ def test_r_follows_from_the_noisy_sum_alone():
   exact = tf.constant(importance(method, np.arange(64)), tf.float64)
   method.simulate(64, outlet=outlet_lib.Simulation(key))
   method.begin(*arrays(), (0.0, 1.0))
-  key = key.child("once", "redistribution")
+  key = key.child("once", "redistribution", 1)
   released = method.mechanism.add_noise(exact, key).numpy()
   assert method.mechanism.dp_epsilon_at(1e-3) == pytest.approx(1.0)
   relative = np.maximum(released, 0)

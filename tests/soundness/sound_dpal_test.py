@@ -65,7 +65,7 @@ def test_clean_and_adversarial_terms_are_clipped_as_one(weight):
     alone = clipped_sum(~others)
     np.testing.assert_allclose(part, alone, atol=1e-5)
     lengths.append(np.linalg.norm(alone))
-  assert max(lengths) == pytest.approx(CLIP, rel=1e-3)
+  assert 0.995 * CLIP < max(lengths) <= CLIP
 
 
 def test_the_first_layer_is_a_function_of_the_release():

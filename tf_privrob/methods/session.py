@@ -315,11 +315,24 @@ class _Training:
 
   def __exit__(self, kind, error, trace):
     self._model._session = None
-    if isinstance(error, Exception) and self._session.outlet.steps:
+    outlet = self._session.outlet
+    told = isinstance(error, tf.errors.OpError) and outlet.failure is not None
+    cause = outlet.failure if told else error
+    if outlet.steps and _may_be_of_an_example(cause):
       self._session.remember("ended_by_error")
-    failure = self._session.outlet.failure
-    if failure is not None and isinstance(error, tf.errors.OpError):
-      raise failure from None
+    if told:
+      raise cause from None
+
+
+def _may_be_of_an_example(error: BaseException | None) -> bool:
+  """Whether an example may have caused it, so that the end tells of the data.
+
+  Not an interruption, a budget that is spent, or a disk.
+  """
+  public = (OSError, privacy.BudgetExceeded, privacy.LedgerError)
+  if not isinstance(error, Exception) or isinstance(error, public):
+    return False
+  return not isinstance(error.__cause__, OSError)
 
 
 def _rehearsed(sampler, x, y) -> tf.data.Dataset:
