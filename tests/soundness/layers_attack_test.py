@@ -11,19 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.soundness import small_runs
 from tf_privrob import methods
 from tf_privrob import models
 
 _layers = tf.keras.layers
-_CONFIG = methods.DPSGDConfig(
-  noise_multiplier=1.0, batch_size=16, epochs=1, dp_epsilon=50.0, dp_delta=1e-3
-)
-
-
-def _arrays():
-  rng = np.random.default_rng(0)
-  x = rng.random((64, 6), "float32")
-  return x, (x[:, 0] * 3).astype("int64")
 
 
 def _sequential(*parts, **settings):
@@ -71,24 +63,24 @@ class _KeepsInAList(_layers.Layer):
 @pytest.mark.parametrize("layer", [_Skips, _KeepsASingleRow, _KeepsInAList])
 @pytest.mark.parametrize("engine", [None, "loop"])
 def test_a_layer_that_keeps_an_example_is_refused(tmp_path, layer, engine):
-  config = dataclasses.replace(_CONFIG, engine=engine)
+  config = dataclasses.replace(small_runs.CONFIG, engine=engine)
   method = methods.DPSGD(_sequential(layer()), config, public_weights="zeros")
   with pytest.raises(ValueError, match="only reads its variables"):
-    method.fit(*_arrays(), run_dir=tmp_path, verbose=0)
+    method.fit(*small_runs.arrays(), run_dir=tmp_path, verbose=0)
   assert not (tmp_path / "ledger.jsonl").exists()
 
 
 @pytest.mark.parametrize("holds", ["a tensor", "a variable"])
 def test_a_regulariser_that_holds_data_is_refused(tmp_path, holds):
   """Its gradient, a row of the data, was added after the noise."""
-  row = tf.constant(_arrays()[0][:1].T)
+  row = tf.constant(small_runs.arrays()[0][:1].T)
   held = tf.Variable(row) if holds == "a variable" else row
   network = _sequential(
     kernel_regularizer=lambda kernel: tf.reduce_sum(1e3 * held * kernel)
   )
-  method = methods.DPSGD(network, _CONFIG, public_weights="zeros")
+  method = methods.DPSGD(network, small_runs.CONFIG, public_weights="zeros")
   with pytest.raises(ValueError, match="regularisers of weights alone"):
-    method.fit(*_arrays(), run_dir=tmp_path, verbose=0)
+    method.fit(*small_runs.arrays(), run_dir=tmp_path, verbose=0)
   assert not (tmp_path / "ledger.jsonl").exists()
 
 
@@ -98,7 +90,7 @@ def test_a_look_up_that_one_row_can_fail_is_refused():
   words = _layers.Embedding(2, 3)(tf.cast(inputs, tf.int32))
   network = tf.keras.Model(inputs, _layers.Dense(3)(_layers.Flatten()(words)))
   with pytest.raises(ValueError, match="no Embedding"):
-    methods.DPSGD(network, _CONFIG)
+    methods.DPSGD(network, small_runs.CONFIG)
 
 
 def test_a_class_that_borrows_a_name_proves_nothing():
@@ -108,8 +100,8 @@ def test_a_class_that_borrows_a_name_proves_nothing():
     pass
 
   for kind, proves in ((DPSGD, False), (methods.DPSGD, True)):
-    method = kind(models.mlp((6,), 3, hidden=()), _CONFIG)
-    method.fit(*_arrays(), verbose=0)
+    method = kind(models.mlp((6,), 3, hidden=()), small_runs.CONFIG)
+    method.fit(*small_runs.arrays(), verbose=0)
     found = method.privacy_statement()
     assert (found.proven is not None) == proves
     assert ("not among the combinations" in str(found)) != proves
@@ -117,11 +109,11 @@ def test_a_class_that_borrows_a_name_proves_nothing():
 
 def test_weights_outside_of_the_network_are_watched():
   """They are saved with the model, and were not looked at."""
-  method = methods.DPSGD(models.mlp((6,), 3, hidden=()), _CONFIG)
+  method = methods.DPSGD(models.mlp((6,), 3, hidden=()), small_runs.CONFIG)
   method.beside = tf.Variable(np.zeros(6, "float32"))
-  method.fit(*_arrays(), verbose=0)
+  method.fit(*small_runs.arrays(), verbose=0)
   assert method.privacy_statement().proven is not None
-  method.beside.assign(_arrays()[0][0])
+  method.beside.assign(small_runs.arrays()[0][0])
   assert method.privacy_statement().proven is None
 
 
@@ -132,18 +124,22 @@ class _Stop(tf.keras.callbacks.Callback):
 
 def test_a_backup_that_is_put_back_shares_no_noise(tmp_path):
   """Two continuations with one seed had one noise, which then cancelled."""
-  config = dataclasses.replace(_CONFIG, seed=7, sampler="full_batch", epochs=2)
+  config = dataclasses.replace(
+    small_runs.CONFIG, seed=7, sampler="full_batch", epochs=2
+  )
 
   def method():
     return methods.DPSGD(models.mlp((6,), 3, hidden=(), seed=0), config)
 
   first = tmp_path / "run"
   with pytest.raises(KeyboardInterrupt):
-    method().fit(*_arrays(), run_dir=first, callbacks=[_Stop()], verbose=0)
+    method().fit(
+      *small_runs.arrays(), run_dir=first, callbacks=[_Stop()], verbose=0
+    )
   shutil.copytree(first, tmp_path / "backup")
   weights = []
   for folder in (first, tmp_path / "backup"):
     resumed = method()
-    resumed.fit(*_arrays(), run_dir=folder, resume=True, verbose=0)
+    resumed.fit(*small_runs.arrays(), run_dir=folder, resume=True, verbose=0)
     weights.append(resumed.network.get_weights()[0])
   assert np.abs(weights[0] - weights[1]).min() > 0

@@ -10,28 +10,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.soundness import small_runs
 from tf_privrob import gradients
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob.data import batching
 
 _layers = tf.keras.layers
-_CONFIG = methods.DPSGDConfig(
-  noise_multiplier=1.0, batch_size=16, epochs=1, dp_epsilon=50.0, dp_delta=1e-3
-)
-
-
-def _arrays(count=64):
-  rng = np.random.default_rng(0)
-  x = rng.random((count, 6), "float32")
-  return x, (x[:, 0] * 3).astype("int64")
 
 
 def _fit(network=None, public_weights=None, fit=None, **changes):
   network = network or models.mlp((6,), 3, hidden=(5,))
-  config = dataclasses.replace(_CONFIG, **changes)
+  config = dataclasses.replace(small_runs.CONFIG, **changes)
   method = methods.DPSGD(network, config, public_weights=public_weights)
-  method.fit(*_arrays(), verbose=0, **(fit or {}))
+  method.fit(*small_runs.arrays(), verbose=0, **(fit or {}))
   return method
 
 
@@ -77,12 +69,12 @@ def test_dropout_follows_the_secret_of_the_run():
     network = tf.keras.Sequential(
       [_layers.Input((6,)), _layers.Dropout(0.5, seed=7), _layers.Dense(3)]
     )
-    method = methods.DPSGD(network, _CONFIG, public_weights="zeros")
+    method = methods.DPSGD(network, small_runs.CONFIG, public_weights="zeros")
     network.set_weights([np.zeros_like(w) for w in network.get_weights()])
     method.simulate(64)
     seen = _watched(method)
     method.set_step(np.random.default_rng().integers(2**62, size=2), 0)
-    x, y = _arrays(16)
+    x, y = small_runs.arrays(16)
     method.train_step((x[None], y[None], np.ones([1, 16], "float32")))
     sums += seen
   assert np.abs(sums[0] - sums[1]).max() > 0
@@ -99,7 +91,10 @@ def test_very_large_sums_keep_what_one_row_adds():
   method = methods.DPSGD(
     network,
     dataclasses.replace(
-      _CONFIG, sampler="full_batch", physical_batch_size=256, dp_delta=1e-6
+      small_runs.CONFIG,
+      sampler="full_batch",
+      physical_batch_size=256,
+      dp_delta=1e-6,
     ),
   )
   method.simulate(60_000)
@@ -131,7 +126,7 @@ def test_weights_that_a_callback_sets_prove_nothing(hook):
 
   def write(number, logs=None):
     bias = leak.model.network.layers[-1].bias
-    bias.assign(_arrays()[0][0, :3])
+    bias.assign(small_runs.arrays()[0][0, :3])
 
   setattr(leak, hook, write)
   method = _fit(fit={"callbacks": [leak]}, epochs=2)
@@ -159,9 +154,9 @@ def test_one_seed_in_two_runs_is_not_one_noise(changes):
   """2 a - b of two runs with one secret seed was the exact sum."""
 
   def noise(**kwargs):
-    config = dataclasses.replace(_CONFIG, seed=12345, **kwargs)
+    config = dataclasses.replace(small_runs.CONFIG, seed=12345, **kwargs)
     method = methods.DPSGD(models.mlp((6,), 3, hidden=(), seed=0), config)
-    method.fit(*_arrays(), verbose=0)
+    method.fit(*small_runs.arrays(), verbose=0)
     return method.network.get_weights()[0]
 
   same = noise() - noise()
@@ -177,10 +172,10 @@ def test_an_optimizer_with_filled_slots_is_refused():
   optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
   optimizer.build(network.trainable_variables)
   optimizer.momentums[0].assign(1e4 * tf.ones_like(optimizer.momentums[0]))
-  method = methods.DPSGD(network, _CONFIG)
+  method = methods.DPSGD(network, small_runs.CONFIG)
   method.compile(optimizer=optimizer)
   with pytest.raises(ValueError, match="new optimizer"):
-    method.fit(*_arrays(), verbose=0)
+    method.fit(*small_runs.arrays(), verbose=0)
 
 
 class _Stop(tf.keras.callbacks.Callback):
@@ -215,9 +210,9 @@ def test_an_error_in_the_middle_proves_nothing():
     def on_train_batch_end(self, batch, logs=None):
       raise RuntimeError("one example too many")
 
-  method = methods.DPSGD(models.mlp((6,), 3, hidden=()), _CONFIG)
+  method = methods.DPSGD(models.mlp((6,), 3, hidden=()), small_runs.CONFIG)
   with pytest.raises(RuntimeError):
-    method.fit(*_arrays(), callbacks=[Fails()], verbose=0)
+    method.fit(*small_runs.arrays(), callbacks=[Fails()], verbose=0)
   found = method.privacy_statement()
   assert found.proven is None
   assert "an error ended the training" in found.caveats[0]
@@ -231,11 +226,14 @@ def test_callbacks_are_looked_at_first(tmp_path, callbacks):
 
 
 def test_metrics_that_do_not_fit_fail_before_anything_is_paid(tmp_path):
-  method = methods.DPSGD(models.mlp((6,), 3, hidden=()), _CONFIG)
+  method = methods.DPSGD(models.mlp((6,), 3, hidden=()), small_runs.CONFIG)
   method.compile(metrics=[tf.keras.metrics.AUC()])
   with pytest.raises(ValueError, match="loss and metrics"):
     method.fit(
-      *_arrays(), validation_data=_arrays(20), run_dir=tmp_path, verbose=0
+      *small_runs.arrays(),
+      validation_data=small_runs.arrays(20),
+      run_dir=tmp_path,
+      verbose=0,
     )
   assert not (tmp_path / "ledger.jsonl").exists()
 

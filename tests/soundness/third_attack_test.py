@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.soundness import small_runs
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import randomness
@@ -18,25 +19,16 @@ from tf_privrob.data import batching
 from tf_privrob.methods import outlet as outlet_lib
 
 _layers = tf.keras.layers
-_CONFIG = methods.DPSGDConfig(
-  noise_multiplier=1.0, batch_size=16, epochs=1, dp_epsilon=50.0, dp_delta=1e-3
-)
-
-
-def _arrays(count=64):
-  rng = np.random.default_rng(0)
-  x = rng.random((count, 6), "float32")
-  return x, (x[:, 0] * 3).astype("int64")
 
 
 def _method(network=None, public_weights=None, **changes):
-  config = dataclasses.replace(_CONFIG, **changes)
+  config = dataclasses.replace(small_runs.CONFIG, **changes)
   network = network or models.mlp((6,), 3, hidden=())
   return methods.DPSGD(network, config, public_weights=public_weights)
 
 
 def _fit(method, **kwargs):
-  method.fit(*_arrays(), verbose=0, **kwargs)
+  method.fit(*small_runs.arrays(), verbose=0, **kwargs)
   return method
 
 
@@ -56,7 +48,7 @@ def _writes(hook, what):
     }[what]
     for variable in variables:
       if variable.dtype.is_floating:
-        variable.assign(tf.fill(variable.shape, _arrays()[0][0, 0]))
+        variable.assign(tf.fill(variable.shape, small_runs.arrays()[0][0, 0]))
 
   setattr(callback, hook, write)
   return callback
@@ -77,7 +69,11 @@ def _writes(hook, what):
 def test_whatever_a_callback_writes_is_seen(hook, what):
   """In hooks that come before a step nobody looked; nor at averages."""
   method = _method(momentum=0.9, ema_decay=0.9)
-  _fit(method, callbacks=[_writes(hook, what)], validation_data=_arrays(20))
+  _fit(
+    method,
+    callbacks=[_writes(hook, what)],
+    validation_data=small_runs.arrays(20),
+  )
   found = method.privacy_statement()
   assert found.proven is None
   assert "not those that the training released" in found.caveats[0]
@@ -87,7 +83,7 @@ def test_callbacks_that_write_nothing_change_nothing():
   rate = tf.keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
   hook = tf.keras.callbacks.LambdaCallback(on_epoch_end=lambda number, seen: 0)
   method = _method(momentum=0.9, ema_decay=0.9, epochs=2)
-  _fit(method, callbacks=[rate, hook], validation_data=_arrays(20))
+  _fit(method, callbacks=[rate, hook], validation_data=small_runs.arrays(20))
   assert method.privacy_statement().proven is not None
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.soundness import small_runs
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
@@ -19,30 +20,20 @@ from tf_privrob import randomness
 from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 
-_CONFIG = methods.DPSGDConfig(
-  noise_multiplier=1.0, batch_size=16, epochs=1, dp_epsilon=50.0, dp_delta=1e-3
-)
-
-
-def _arrays(count=64, seed=0):
-  rng = np.random.default_rng(seed)
-  x = rng.random((count, 6), "float32")
-  return x, (x[:, 0] * 3).astype("int64")
-
 
 def _network(**kwargs):
   return models.mlp((6,), 3, hidden=(5,), **kwargs)
 
 
 def _method(network=None, public_weights=None, **changes):
-  config = dataclasses.replace(_CONFIG, **changes)
+  config = dataclasses.replace(small_runs.CONFIG, **changes)
   return methods.DPSGD(
     network or _network(), config, public_weights=public_weights
   )
 
 
 def _fit(method, **kwargs):
-  method.fit(*_arrays(), verbose=0, **kwargs)
+  method.fit(*small_runs.arrays(), verbose=0, **kwargs)
   return method
 
 
@@ -74,7 +65,7 @@ def test_noise_does_not_follow_from_the_seed_of_a_step():
     method.simulate(64)
     method.set_step(np.array([1, 2]), 0)
     before = _flat(method.network)
-    x, y = _arrays(16)
+    x, y = small_runs.arrays(16)
     method.train_step((x[None], y[None], np.zeros([1, 16], "float32")))
     found.append(_flat(method.network) - before)
   assert np.abs(found[0] - found[1]).min() > 0
@@ -147,7 +138,7 @@ def _leaky():
     tf.keras.optimizers.Adam(0.05),
     tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
   )
-  network.fit(*_arrays(), epochs=20, verbose=0)
+  network.fit(*small_runs.arrays(), epochs=20, verbose=0)
   return network
 
 
@@ -229,7 +220,7 @@ def test_a_step_that_is_interrupted_counts(monkeypatch):
 def test_keras_cannot_train_beside_the_outlet(trained, how):
   """tf.keras.Model.fit(model, ...) trained on, and nobody counted."""
   method = trained
-  x, y = _arrays(16)
+  x, y = small_runs.arrays(16)
   batch = (x[None], y[None], np.ones([1, 16], "float32"))
   before = _flat(method.network)
   train = {
@@ -245,7 +236,7 @@ def test_keras_cannot_train_beside_the_outlet(trained, how):
 
 
 def test_a_callback_cannot_train_in_between():
-  x, y = _arrays(16)
+  x, y = small_runs.arrays(16)
   batch = (x[None], y[None], np.ones([1, 16], "float32"))
 
   class Nested(tf.keras.callbacks.Callback):
@@ -311,7 +302,9 @@ class _Seen(tf.keras.callbacks.Callback):
 
 def test_callbacks_see_public_logs_only():
   seen = _Seen()
-  method = _fit(_method(), callbacks=[seen], validation_data=_arrays(20, 1))
+  method = _fit(
+    _method(), callbacks=[seen], validation_data=small_runs.arrays(20, 1)
+  )
   assert seen.names == {"val_accuracy", "val_loss"}
   assert "Callbacks saw" not in method.privacy_statement().text()
 
@@ -331,7 +324,9 @@ def test_early_stopping_on_the_training_loss_does_nothing():
   assert method.run_record["steps"] == 16
   on_public = tf.keras.callbacks.EarlyStopping("val_loss", min_delta=100)
   method = _fit(
-    _method(epochs=4), callbacks=[on_public], validation_data=_arrays(20, 1)
+    _method(epochs=4),
+    callbacks=[on_public],
+    validation_data=small_runs.arrays(20, 1),
   )
   assert method.run_record["steps"] < 16
 
@@ -348,7 +343,7 @@ class Logarithm(tf.keras.layers.Layer):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_row_without_a_gradient_changes_nothing(jit_compile):
-  x, y = _arrays()
+  x, y = small_runs.arrays()
   x = np.maximum(x, 0.1)
   x[-1] = 0.0
 
@@ -493,10 +488,10 @@ def test_speed_settings_may_change(killed):
 
 @pytest.mark.usefixtures("not_rehearsed")
 def test_other_data_are_refused(stopped):
-  x, y = _arrays(seed=5)
+  x, y = small_runs.arrays(seed=5)
   with pytest.raises(ValueError, match="training data that the run began with"):
     _method(seed=1).fit(x, y, run_dir=stopped, resume=True, verbose=0)
-  x, y = _arrays()
+  x, y = small_runs.arrays()
   with pytest.raises(ValueError, match="value_range"):
     _method(seed=1).fit(
       x, y, value_range=(-1, 1), run_dir=stopped, resume=True, verbose=0
@@ -558,7 +553,7 @@ def test_nothing_is_paid_where_the_first_step_cannot_run(
 
 @pytest.mark.parametrize("dtype", ["uint8", "int32"])
 def test_labels_of_any_whole_type_train(dtype):
-  x, y = _arrays()
+  x, y = small_runs.arrays()
   method = _method()
   method.fit(x, y.astype(dtype), verbose=0)
   assert method.run_record["steps"] == 4
