@@ -14,8 +14,6 @@ from experiments import audit_record
 RUN = "run"  # the run folder inside a model's folder
 IMPORTED = "imported model"  # in place of a method, for a model from elsewhere
 _TRACES = ("ledger.jsonl", "model.keras", "privacy.json", "run.json")
-# Field of run.json: what the model of that run says of itself.
-_OWN = {"run_id": "run", "weights": "weights"}
 _PUBLIC_CLASSIFIER = (
   "the classifier was trained on examples that are declared public, and the"
   " denoiser before it is new"
@@ -214,8 +212,9 @@ def load_model(folder):
   path = folder.file("model.keras")
   model = models.load_model(path)
   record, described = getattr(model, "run_record", {}), folder.run or {}
-  for field, key in _OWN.items():
-    expected, received = described.get(field), record.get(key)
+  found = {"run_id": record.get("run"), "weights": models.fingerprint(model)}
+  for field, received in found.items():
+    expected = described.get(field)
     if expected is not None and received != expected:
       raise ValueError(
         f"Expected the model of the run that run.json describes ({field}"

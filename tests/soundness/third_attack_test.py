@@ -16,6 +16,7 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import randomness
 from tf_privrob.data import batching
+from tf_privrob.gradients import factors
 from tf_privrob.methods import outlet as outlet_lib
 
 _layers = tf.keras.layers
@@ -290,3 +291,52 @@ def test_a_row_comes_out_the_same_at_every_place(asked):
   y = np.zeros(len(x), "int64")
   more = np.concatenate([x[:1], x]), np.zeros(len(x) + 1, "int64")
   assert _shift(method, (x, y), more) <= 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_interruption_does_not_hide_what_a_callback_wrote(error):
+  """Eighteen of eighteen said proven: nobody looked on that way out."""
+  wrote = _writes("on_train_batch_end", "weights")
+  method = _method(ema_decay=0.9)
+  with pytest.raises(error):
+    _fit(method, callbacks=[wrote, _Stop(error)])
+  assert method.privacy_statement().proven is None
+  honest = _method(ema_decay=0.9)
+  with pytest.raises(error):
+    _fit(honest, callbacks=[_Stop(error)])
+  assert honest.privacy_statement().proven is not None
+
+
+def test_a_fact_that_cannot_be_written_stops_the_run(tmp_path):
+  """Checkpoints were built on foreign weights, and a resume forgot it."""
+
+  class Blocks(tf.keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+      (tmp_path / "nonprivate" / "resume.json").unlink()
+      (tmp_path / "nonprivate" / "resume.json").mkdir()
+
+  wrote = _writes("on_train_batch_end", "weights")
+  method = _method()
+  with pytest.raises(ValueError, match="bears on the proof"):
+    _fit(method, run_dir=tmp_path, callbacks=[Blocks(), wrote])
+  assert method.privacy_statement().proven is None
+
+
+def test_an_optimizer_that_averages_by_itself_is_refused():
+  method = _method()
+  method.compile(optimizer=tf.keras.optimizers.SGD(0.1, use_ema=True))
+  with pytest.raises(ValueError, match="ema_decay"):
+    _fit(method)
+
+
+def test_positions_that_cancel_do_not_round_away():
+  """A layer called on two halves: 1.02 C for 2,080 rows, 1.06 C for 5,000."""
+  left = np.float32(np.random.default_rng(0).uniform(1, 2, (64, 2, 5)))
+  left[:, 1] = -left[:, 0] * np.float32(1 + 2.0**-20)
+  right = np.ones((64, 2, 5), "float32")
+  product = factors.OuterProduct(tf.constant(left), tf.constant(right), (5, 5))
+  weights = np.ones(64, "float32")
+  expected = np.einsum("itp,itq->pq", left.astype("f8"), right.astype("f8"))
+  found = product.weighted_sum(tf.constant(weights), block=64).numpy()
+  apart = np.abs(expected) * 64 * 2.0**-24
+  assert np.all(np.abs(found - expected) <= apart)

@@ -23,6 +23,7 @@ _UNIT = 2.0**-24
 _TINY = 2.0**-126
 # Of sums over rows: rows of a block, and the margin of clipping. The least is
 # for what a last rounding to float32 may do to a sum.
+_FORMED = 4
 _BLOCKS = (256, 128, 64, 32, 16, 8)
 _FEW_BLOCKS = 8  # one product each; more of them are one batch of products
 SMALLEST_MARGIN, _LARGEST_MARGIN = 5e-4, 1e-2
@@ -110,9 +111,13 @@ class OuterProduct:
 
   @property
   def _forms_gradients(self) -> bool:
-    """Whether p q t multiplications beat the Gram route's t^2 (p + q)."""
+    """Whether to form p q numbers a row rather than take the Gram route.
+
+    It is less work for the norm where p q <= t (p + q), and up to a few times
+    that no more in all, since formed rows are added up in float32.
+    """
     positions, p, q = self._sizes
-    return positions > 1 and p * q <= positions * (p + q)
+    return positions > 1 and p * q <= _FORMED * positions * (p + q)
 
   @functools.cached_property
   def _gradients(self) -> tf.Tensor:
@@ -155,6 +160,8 @@ class OuterProduct:
     if self._forms_gradients:
       total = Materialised(self._gradients).weighted_sum(weights, block)
     else:
+      # Positions that cancel would round by far more than their sum is long.
+      block = block if self._sizes[0] == 1 else None
       weighted = self.deltas * weights[:, None, None]
       total = _sum_of_products(self.inputs, weighted, block)
     return tf.reshape(total, self.shape)
@@ -214,9 +221,8 @@ def summing(most_rows: int) -> tuple[int | None, float]:
   Blocks are as long as that is at most one part in a hundred; where even short
   ones would exceed it, all is added in float64.
 
-  It is a bound where a row's part is one product, or was formed before
-  (`Materialised`, one position); a row of many positions that cancel each other
-  can be off by more.
+  It is a bound where a row's part is one vector: formed before, or one product.
+  Rows of several positions that are not formed are added in float64.
 
   Returns:
     b, None for float64; and the margin, by which clipping stays below C.

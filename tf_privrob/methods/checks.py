@@ -60,7 +60,12 @@ def require_finite(network: tf.keras.Model) -> None:
 
 
 def require_new_optimizer(optimizer, variables) -> None:
-  """Refuses an optimizer that remembers anything."""
+  """Refuses an optimizer that remembers anything, or averages by itself."""
+  if getattr(optimizer, "use_ema", False):
+    raise ValueError(
+      "Expected an optimizer without use_ema, which sets weights after the last"
+      " step. Use ema_decay of the settings."
+    )
   fresh = type(optimizer).from_config(optimizer.get_config())
   fresh.build(variables)
   pairs = zip(optimizer.variables, fresh.variables)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import time
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -46,7 +48,7 @@ class Journal(tf.keras.callbacks.Callback):
     self._progress = (
       progress.Progress(steps, "train", done=done) if verbose else None
     )
-    self._note = ""
+    self._note, self._swapped = "", False
 
   def on_train_batch_begin(self, batch, logs=None):
     """Refuses a step beyond the budget, and gives it its seed."""
@@ -67,10 +69,23 @@ class Journal(tf.keras.callbacks.Callback):
   def on_test_begin(self, logs=None):
     """Validation looks at the averaged weights, which are what comes out."""
     self._method.swap_average()
+    self._swapped = True
 
   def on_test_end(self, logs=None):
     """Back to the weights that are being trained."""
+    self._swapped = False
     self._method.swap_average()
+
+  @contextlib.contextmanager
+  def interrupted_well(self) -> Iterator[None]:
+    """Where an interruption ends the training, looks at what was left."""
+    try:
+      yield
+    except BaseException:
+      if self._swapped:
+        self.on_test_end()
+      self._session.watch.compare()
+      raise
 
   def on_epoch_end(self, epoch, logs=None):
     """One line of history and the TensorBoard scalars."""
@@ -121,14 +136,17 @@ class Watch(tf.keras.callbacks.Callback):
 
   Args:
     model: the method.
+    session: of the training.
     active: whether there are callbacks of the user.
   """
 
-  def __init__(self, model, active: bool):
+  def __init__(self, model, session, active: bool):
     super().__init__()
     self._method = model
+    self._session = session
     self._active = active
     self._seen: tuple[str, str] | None = None
+    self._steps = 0
 
   @property
   def weights(self) -> str | None:
@@ -139,10 +157,14 @@ class Watch(tf.keras.callbacks.Callback):
     """Remembers what a step has left, or what the training begins with."""
     if self._active:
       self._seen = self._found()
+      self._steps = self._session.outlet.steps
 
   def compare(self) -> None:
-    """Notes a change since the last look."""
-    if self._seen is not None and self._seen != self._found():
+    """Notes a change since the last look, if there was no step since."""
+    stepped = self._steps != self._session.outlet.steps
+    if self._seen is None or stepped:
+      return
+    if self._seen != self._found():
       self._method.note_foreign_weights()
 
   def on_train_batch_begin(self, batch, logs=None):

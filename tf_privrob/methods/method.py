@@ -297,7 +297,9 @@ class Method(tf.keras.Model):
         Without it nothing is written and nothing can be resumed.
       resume: go on with the run in `run_dir`.
       callbacks: Keras callbacks. They see public logs only, so that whatever
-        they decide (to stop, to lower a rate) costs nothing.
+        they decide (to stop, to lower a rate) costs nothing. They may set the
+        learning rate; where one sets weights, be it to earlier ones
+        (restore_best_weights), nothing is proven any more.
       nonprivate_logs: show callbacks what was computed on private data without
         noise, under `nonprivate/`; the statement then says so.
       verbose: 0 is silent.

@@ -47,6 +47,7 @@ class Session:
     self._root = root
     self._folder = self._ledger = self._key = None
     self._resumed = self._permitted = False
+    self._unwritten: list[str] = []
     self.outlet = outlet_lib.Outlet()
     self.watch: journal_lib.Watch | None = None
 
@@ -132,8 +133,14 @@ class Session:
     """Notes what bears on the proof, for later sessions of the run too."""
     self._model._run_record[fact] = True
     if self._folder is not None:
-      with contextlib.suppress(OSError):  # a full disk is an error by itself
-        identity.remember(self._folder, fact)
+      self._unwritten.append(fact)
+      with contextlib.suppress(OSError):  # tried again before a checkpoint
+        self._write_facts()
+
+  def _write_facts(self) -> None:
+    while self._unwritten:
+      identity.remember(self._folder, self._unwritten[0])
+      del self._unwritten[0]
 
   def _refuse_resume(self, folder: pathlib.Path) -> None:
     plan = self._model._plan
@@ -180,12 +187,12 @@ class Session:
     self.begin_step()
     model.begin_session()
     journal = journal_lib.Journal(model, self, self._folder, verbose)
-    self.watch = journal_lib.Watch(model, active=bool(callbacks))
+    self.watch = journal_lib.Watch(model, self, active=bool(callbacks))
     self.watch.look()
     if not nonprivate_logs:
       public = journal_lib.PublicHistory()
       callbacks = [public, *map(journal_lib.PublicLogs, callbacks)]
-    with self._training():
+    with self._training(), journal.interrupted_well():
       for start, epochs, steps in self._blocks():
         batches = plan.sampler.batches(
           x, y, self._key.child("sampling"), start, epochs * steps
@@ -266,6 +273,13 @@ class Session:
     """Writes a checkpoint that is bound to the run and to what it paid."""
     ledger = self._ledger
     if ledger is not None:
+      try:
+        self._write_facts()
+      except OSError as error:
+        raise ValueError(
+          f"Expected to write what bears on the proof into {self._folder}, but"
+          f" it failed ({error}). Free the disk, and resume."
+        ) from error
       checkpoint.save(
         self._folder / _CHECKPOINTS,
         ledger.steps,

@@ -27,9 +27,8 @@ def claimed(network: tf.keras.layers.Layer) -> Iterator[None]:
   Raises:
     ValueError: another thread trains them: neither would count both.
   """
-  names = {
-    id(variable) for variable in (network.variables if network.built else ())
-  }
+  variables = network.variables if network.built else ()
+  names = set(map(id, (network, *network.submodules, *variables)))
   with _LOCK:
     if not _IN_TRAINING.isdisjoint(names):
       raise ValueError(
