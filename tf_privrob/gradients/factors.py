@@ -111,10 +111,17 @@ class OuterProduct:
 
   @property
   def _forms_gradients(self) -> bool:
-    """Whether to form p q numbers a row rather than take the Gram route.
+    """Whether p q t multiplications beat the Gram route's t^2 (p + q)."""
+    positions, p, q = self._sizes
+    return positions > 1 and p * q <= positions * (p + q)
 
-    It is less work for the norm where p q <= t (p + q), and up to a few times
-    that no more in all, since formed rows are added up in float32.
+  @property
+  def _sums_formed(self) -> bool:
+    """Whether rows are formed before they are added up.
+
+    Unformed positions that cancel round by far more than their sum is long, so
+    that otherwise all is added in float64. What forming a row rounds depends on
+    that row alone, and is less than the Gram route adds to its norm.
     """
     positions, p, q = self._sizes
     return positions > 1 and p * q <= _FORMED * positions * (p + q)
@@ -157,10 +164,9 @@ class OuterProduct:
     self, weights: tf.Tensor, block: int | None = None
   ) -> tf.Tensor:
     """sum_i w_i g_i, in the shape of the variable, float64."""
-    if self._forms_gradients:
+    if self._sums_formed:
       total = Materialised(self._gradients).weighted_sum(weights, block)
     else:
-      # Positions that cancel would round by far more than their sum is long.
       block = block if self._sizes[0] == 1 else None
       weighted = self.deltas * weights[:, None, None]
       total = _sum_of_products(self.inputs, weighted, block)
