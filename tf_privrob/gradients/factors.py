@@ -111,17 +111,11 @@ class OuterProduct:
 
   @property
   def _forms_gradients(self) -> bool:
-    """Whether p q t multiplications beat the Gram route's t^2 (p + q)."""
-    positions, p, q = self._sizes
-    return positions > 1 and p * q <= positions * (p + q)
-
-  @property
-  def _sums_formed(self) -> bool:
-    """Whether rows are formed before they are added up.
+    """Whether a row's gradient is formed, for its norm and for the sum.
 
     Unformed positions that cancel round by far more than their sum is long, so
-    that otherwise all is added in float64. What forming a row rounds depends on
-    that row alone, and is less than the Gram route adds to its norm.
+    that they are added in float64. Forming a row takes p q t multiplications,
+    its norm alone t^2 (p + q) by the Gram route.
     """
     positions, p, q = self._sizes
     return positions > 1 and p * q <= _FORMED * positions * (p + q)
@@ -164,12 +158,11 @@ class OuterProduct:
     self, weights: tf.Tensor, block: int | None = None
   ) -> tf.Tensor:
     """sum_i w_i g_i, in the shape of the variable, float64."""
-    if self._sums_formed:
-      total = Materialised(self._gradients).weighted_sum(weights, block)
-    else:
-      block = block if self._sizes[0] == 1 else None
-      weighted = self.deltas * weights[:, None, None]
-      total = _sum_of_products(self.inputs, weighted, block)
+    if self._forms_gradients:
+      return self.materialise().weighted_sum(weights, block)
+    block = block if self._sizes[0] == 1 else None
+    weighted = self.deltas * weights[:, None, None]
+    total = _sum_of_products(self.inputs, weighted, block)
     return tf.reshape(total, self.shape)
 
   def materialise(self) -> Materialised:
