@@ -284,6 +284,21 @@ def test_the_model_of_another_run_is_refused(mixed):
     training.load_run(run_folder.RunFolder(mixed.path.parent))
 
 
+def test_weights_that_were_altered_are_refused_with_the_record_of_the_run(
+  two_runs, tmp_path
+):
+  """The record of a file may be the run's own: the weights are compared."""
+  folder = _copy(two_runs[0], tmp_path / "run")
+  model = training.load_model(folder)
+  record = dict(model.run_record)
+  first = model.network.trainable_variables[0]
+  first.assign(first + tf.one_hot([0], first.shape[0], 1e-3, axis=0))
+  model.save(folder.file("model.keras"))
+  assert models.load_model(folder.file("model.keras")).run_record == record
+  with pytest.raises(ValueError, match=_ANOTHER):
+    training.load_model(folder)
+
+
 @pytest.mark.parametrize("name", ["evaluate", "infer"])
 def test_binaries_refuse_the_model_of_another_run(mixed, name):
   done = subprocess.run(

@@ -6,6 +6,7 @@ seeds, threads, and the arithmetic of sums.
 
 import dataclasses
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -182,17 +183,19 @@ def test_steps_that_run_as_python_are_refused():
     tf.config.run_functions_eagerly(False)
 
 
-def test_one_network_is_not_trained_by_two_threads():
-  """Both ended well, and each stated its own half of the steps."""
-  network = models.mlp((6,), 3, hidden=())
-  errors, inside = [], threading.Event()
+def _unbuilt():
+  return tf.keras.Sequential([_layers.Dense(3)])
 
-  class Waits(tf.keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-      other = threading.Thread(target=second)
-      other.start()
-      other.join()
-      inside.set()
+
+@pytest.mark.parametrize("built", [True, False])
+def test_one_network_is_not_trained_by_two_threads(built):
+  """Both ended well, and each stated its own half of the steps.
+
+  A network without weights yet was not claimed by either.
+  """
+  network = models.mlp((6,), 3, hidden=()) if built else _unbuilt()
+  errors, inside = [], threading.Event()
+  before = methods.DPSGD._check
 
   def second():
     try:
@@ -200,7 +203,17 @@ def test_one_network_is_not_trained_by_two_threads():
     except ValueError as error:
       errors.append(str(error))
 
-  _fit(_method(network), callbacks=[Waits()])
+  def first(self, *args):
+    """Begins the second training before this one has built anything."""
+    if not inside.is_set():
+      inside.set()
+      other = threading.Thread(target=second)
+      other.start()
+      other.join()
+    return before(self, *args)
+
+  with mock.patch.object(methods.DPSGD, "_check", first):
+    _fit(_method(network))
   assert inside.is_set()
   assert "being trained" in errors[0]
 

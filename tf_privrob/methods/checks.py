@@ -81,9 +81,9 @@ def require_new_optimizer(optimizer, variables) -> None:
 def refuse_replicas(model: tf.keras.Model) -> None:
   """Refuses several replicas, whichever strategy made them."""
   strategies = [tf.distribute.get_strategy(), model.distribute_strategy]
+  weights = model.network.weights if model.network.built else ()
   strategies += [
-    getattr(weight, "distribute_strategy", None)
-    for weight in model.network.weights
+    getattr(weight, "distribute_strategy", None) for weight in weights
   ]
   if any(s is not None and s.num_replicas_in_sync > 1 for s in strategies):
     raise ValueError(
