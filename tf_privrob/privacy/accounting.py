@@ -1,19 +1,21 @@
 """What a run costs: RDP and PLD figures of everything it released.
 
-Every figure is an upper bound, composed by `dp_accounting`, the library that TF
-Privacy calls: Renyi accounting (Mironov 2017; Mironov, Talwar and Zhang 2019)
-and pessimistic privacy-loss distributions (Koskela et al. 2020; "connect the
-dots", Doroshenko et al. 2022). PLD is the headline; RDP stands beside it
+Every figure is an upper bound, on the ground of `dp_accounting`, the library
+that TF Privacy calls: Renyi accounting (Mironov 2017; Mironov, Talwar and Zhang
+2019) and pessimistic privacy-loss distributions (Koskela et al. 2020; "connect
+the dots", Doroshenko et al. 2022). PLD is the headline; RDP stands beside it
 because the two share no code. Pure terms can also be added analytically, which
 is exact at dp_delta = 0 where a discretised PLD knows no finite figure: every
 valid route is computed, the cheapest one is given, and its name with it.
 
 Rounding. The divergence of a sampled Gaussian step is our own, with all its
-errors added (`renyi`): the library's is below the truth for small losses. A PLD
-is computed with errors of about 1e-16 a step that are not added up. So it has
-no figure (`inf`) for samples at a dp_delta of 1e-15 or less, nor where one
-step's loss spreads less than 1e-12, about the sampling probability over the
-noise multiplier; RDP has one there.
+errors added (`renyi`): the library's is below the truth for small losses. So is
+its composition of PLDs for many steps at a small dp_delta: ours takes what
+rounding can have changed from dp_delta (`loss_distribution`), about 5e-17 a
+step in extended precision and 1e-13 without. So a PLD has no figure (`inf`) for
+10^6 steps at a dp_delta of 7e-11 or less, nor where one step's loss spreads
+less than 1e-12, about the sampling probability over the noise multiplier; RDP
+has one there.
 
 `dp_accounting` is imported on first use.
 """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tf_privrob.privacy import loss_distribution
 from tf_privrob.privacy import renyi
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ COARSE = 0.25  # 0.4% of the figure, ten times faster: for searches.
 
 _INTERVAL = 1e-4  # The discretisation of dp_accounting and of TF Privacy.
 
-# The library's profile of a sampled use is within a few 2^-52: its masses are
-# these errors over the grid, and where the loss is no larger it says nothing.
+# The library's profile of a sampled use is within a few 2^-52, which are added
+# (`loss_distribution`): where the loss is no larger it says nothing.
 _FINEST = 1e-9  # The finest grid. A wider one is looser, and still above.
+_ROUNDING = 8 * 2.0**-52  # Of a few logarithms and exponentials.
 _LEAST_SPREAD = 1e-12  # Of one use's loss: 0.03% of its profile is rounding.
-_LEAST_DELTA = 1e-15  # Taken from dp_delta; what is below has no figure.
 
 # (event that is no composition, count), for every different event.
 Leaves = tuple
@@ -136,13 +137,7 @@ def _composed(
   if accountant == "rdp":
     return _composed_rdp(leaves, neighbouring)
   pld = distribution(leaves, neighbouring, accuracy)
-  if pld is None:
-    return lambda dp_delta: math.inf
-  sampled = any(hasattr(event, "sampling_probability") for event, _ in leaves)
-  margin = _LEAST_DELTA if sampled else 0.0
-  return lambda dp_delta: (
-    float(pld.get_epsilon(dp_delta - margin)) if dp_delta > margin else math.inf
-  )
+  return pld.dp_epsilon if pld else lambda dp_delta: math.inf
 
 
 def distribution(
@@ -150,7 +145,7 @@ def distribution(
   neighbouring: str,
   accuracy: float = FINE,
   pure: Iterable[tuple[float, int]] = (),
-) -> dp_accounting.pld.PLDAccountant | None:
+) -> loss_distribution.LossDistribution | None:
   """All of it as one pessimistic privacy-loss distribution, if one is known.
 
   Args:
@@ -165,21 +160,40 @@ def distribution(
   return _distribution(leaves, neighbouring, accuracy, tuple(pure))
 
 
-@functools.lru_cache(maxsize=4)  # A distribution can hold ten megabytes.
+@functools.lru_cache(maxsize=4)  # A distribution can hold 40 megabytes.
 def _distribution(leaves, neighbouring, accuracy, pure):
+  from dp_accounting.pld import privacy_loss_distribution
+
   pld = _make("pld", neighbouring)
   if not all(pld.supports(event) for event, _ in leaves):
+    return None
+  if any(_noise(event) is None for event, _ in leaves):  # Without privacy.
     return None
   if any(_spread(event) < _LEAST_SPREAD for event, _ in leaves):
     return None
   interval = _interval(leaves, neighbouring, accuracy)
-  pld = _make("pld", neighbouring, interval)
-  for event, count in leaves:
-    pld.compose(event, count)
+  parts = [_one_use(event, count, interval) for event, count in leaves]
   for dp_epsilon, count in pure:
-    response = _randomized_response(dp_epsilon, interval).self_compose(count)
-    pld._pld = pld._pld.compose(response)
-  return pld
+    parts.append((_randomized_response(dp_epsilon, interval), count))
+  nothing = (privacy_loss_distribution.identity(interval), 1)
+  return loss_distribution.compose(parts or [nothing])
+
+
+def _one_use(event: dp_accounting.DpEvent, count: int, interval: float):
+  """Its distribution, and how often it is used: Gaussians are one together."""
+  import dp_accounting as dp
+  from dp_accounting.pld import privacy_loss_distribution as library
+
+  inner, prob, noise = event, 1.0, _noise(event)
+  if isinstance(event, dp.PoissonSampledDpEvent):
+    inner, prob = event.event, event.sampling_probability
+  elif isinstance(event, dp.GaussianDpEvent):
+    noise, count = noise / math.sqrt(count), 1
+  make = library.from_gaussian_mechanism
+  if isinstance(inner, dp.LaplaceDpEvent):
+    make = library.from_laplace_mechanism
+  grid = {"value_discretization_interval": interval}
+  return make(noise, sampling_prob=prob, **grid), count
 
 
 def _randomized_response(dp_epsilon: float, interval: float):
@@ -227,17 +241,22 @@ def _laplace_rdp(dp_epsilon: float, orders: np.ndarray) -> np.ndarray:
 
   With a the order and x the parameter, the divergence is
   log(a / (2a - 1) exp((a - 1) x) + (a - 1) / (2a - 1) exp(-a x)) / (a - 1).
+  What rounding can take from the logarithm is added. For small x that is more
+  than all of it; but no pure mechanism loses more than a x^2 / 2 (Bun and
+  Steinke 2016, Proposition 3.3), which is what is left of it there.
   """
   orders = np.asarray(orders, np.float64)
   first = np.log(orders / (2 * orders - 1)) + (orders - 1) * dp_epsilon
   second = np.log((orders - 1) / (2 * orders - 1)) - orders * dp_epsilon
-  return np.logaddexp(first, second) / (orders - 1)
+  rounding = _ROUNDING * (1 + np.abs(first) + np.abs(second))
+  exact = (np.logaddexp(first, second) + rounding) / (orders - 1)
+  pure = orders / 2 * dp_epsilon**2
+  return np.minimum(exact, pure) * (1 + _ROUNDING)
 
 
 def _make(
   accountant: str,
   neighbouring: str,
-  interval: float = _INTERVAL,
   orders: tuple[float, ...] | None = None,
 ) -> dp_accounting.PrivacyAccountant:
   import dp_accounting
@@ -245,7 +264,7 @@ def _make(
   relation = dp_accounting.NeighboringRelation[neighbouring.upper()]
   if accountant == "rdp":
     return dp_accounting.rdp.RdpAccountant(orders, relation)
-  return dp_accounting.pld.PLDAccountant(relation, interval)
+  return dp_accounting.pld.PLDAccountant(relation)
 
 
 def _interval(leaves: Leaves, neighbouring: str, accuracy: float) -> float:

@@ -38,9 +38,10 @@ def gaussian_mu(
   profile at -x is 1 - e^-x + e^-x times the opposite one at x.
 
   It is an upper bound: the profile is that of pessimistic privacy-loss
-  distributions, and since profiles fall, in every cell of a grid its value at
-  the lower end is compared with the Gaussian's at the upper end. For Gaussians
-  alone this is sqrt(count) / noise_multiplier, to 1e-3.
+  distributions, with all that rounding can have taken from it; and since
+  profiles fall, in every cell of a grid its value at the lower end is compared
+  with the Gaussian's at the upper end. For Gaussians alone this is
+  sqrt(count) / noise_multiplier, to 1e-3.
 
   Args:
     releases: a `Release`, a `DpEvent`, or a sequence of either.
@@ -50,7 +51,8 @@ def gaussian_mu(
   Returns:
     mu; None where no finite one is known: no noise, an event that no
     privacy-loss distribution is known for (or whose loss is too small for one,
-    see `accounting`), or a chance above 1e-10 of anything.
+    see `accounting`), so many steps that rounding alone is above 1e-10 (10^7),
+    or a chance above 1e-10 of anything.
   """
   leaves, pure = accounting.split(releases, neighbouring)
   total = sum(count * dp_epsilon for dp_epsilon, count in pure)
@@ -64,11 +66,11 @@ def _mu(leaves, pure, neighbouring, accuracy) -> float | None:
   if any(composition.noiseless(event) for event, _ in leaves):
     return None
   pld = composition.distribution(leaves, neighbouring, accuracy, pure)
-  largest = math.inf if pld is None else pld.get_epsilon(SMALLEST_DELTA)
+  largest = math.inf if pld is None else pld.dp_epsilon(SMALLEST_DELTA)
   if not math.isfinite(largest):
     return None
   grid = np.linspace(0.0, largest, _CELLS + 1)
-  deltas = pld.get_delta(grid[:-1])
+  deltas = pld.dp_delta(grid[:-1])
   needed = deltas > SMALLEST_DELTA
   return _smallest(grid[1:][needed], deltas[needed])
 
