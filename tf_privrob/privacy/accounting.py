@@ -11,7 +11,7 @@ valid route is computed, the cheapest one is given, and its name with it.
 Rounding. The divergence of a sampled Gaussian step is our own, with all its
 errors added (`renyi`): the library's is below the truth for small losses. So is
 its composition of PLDs for many steps at a small dp_delta: ours takes what
-rounding can have changed from dp_delta (`loss_distribution`), about 5e-17 a
+rounding can have changed from dp_delta (`loss_distribution`), about 7e-17 a
 step in extended precision and 1e-13 without. So a PLD has no figure (`inf`) for
 10^6 steps at a dp_delta of 7e-11 or less, nor where one step's loss spreads
 less than 1e-12, about the sampling probability over the noise multiplier; RDP
