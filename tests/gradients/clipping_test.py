@@ -9,7 +9,7 @@ from tf_privrob import layers
 from tf_privrob.gradients import factors
 
 _layers = tf.keras.layers
-_MARGIN = 1 - 5e-4  # what clipping leaves for the rounding of the sum
+_MARGIN = 1 - factors.MARGIN  # what clipping leaves for the rounding of the sum
 
 
 def _random(shape, seed=0, low=-1.0, high=1.0):
@@ -431,7 +431,7 @@ def test_zero_and_huge_gradients(engine, scale):
   clipped = gradients.ClippedGradients(loss, network, 0.5, engine)
   x = np.eye(4, dtype="float32")[:2] * 3
   result = clipped((tf.constant(x),))
-  length = min(3 * scale, 0.5)
+  length = _MARGIN * min(3 * scale, 0.5)
   np.testing.assert_allclose(
     result.gradients[0][:, 0], [length, length, 0, 0], rtol=1e-3
   )
@@ -456,7 +456,7 @@ def test_sensitivity_on_neighbouring_batches(seed):
   everything = clipped((images, labels), ones)
   removed = clipped((images, labels), without)
   bound = clipped.sensitivity("add_or_remove_one")
-  assert 0.99 * bound <= distance(everything, removed) <= bound * (1 + 1e-6)
+  assert 0.98 * bound <= distance(everything, removed) <= bound
   other = tf.tensor_scatter_nd_update(images, [[seed]], [-3 * images[seed]])
   replaced = clipped((other, labels), ones)
   bound = clipped.sensitivity("replace_one")

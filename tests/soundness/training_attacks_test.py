@@ -583,7 +583,8 @@ def test_replicas_of_the_model_are_seen():
   one = types.SimpleNamespace(num_replicas_in_sync=1)
   weight = types.SimpleNamespace(distribute_strategy=one)
   model = types.SimpleNamespace(
-    distribute_strategy=one, network=types.SimpleNamespace(weights=[weight])
+    distribute_strategy=one,
+    network=types.SimpleNamespace(weights=[weight], built=True),
   )
   checks.refuse_replicas(model)
   for place in (model, weight):

@@ -11,6 +11,7 @@ from tf_privrob.data.augmentation import augment
 from tf_privrob.data.augmentation import AUGMENTATIONS
 from tf_privrob.data.batching import default_physical_batch_size
 from tf_privrob.data.batching import gather_chunks
+from tf_privrob.data.batching import whole_batches
 from tf_privrob.data.batching import whole_packets
 from tf_privrob.data.catalog import NAMES
 from tf_privrob.data.dataset import Dataset
@@ -48,5 +49,6 @@ __all__ = [
   "require_disjoint",
   "shared_examples",
   "split_public",
+  "whole_batches",
   "whole_packets",
 ]

@@ -14,6 +14,7 @@ chunk of padding, since an empty Poisson batch still takes its noisy step.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Callable
 
 import numpy as np
@@ -80,6 +81,20 @@ def whole_packets(rows: int) -> int:
   place, so that nobody's part depends on how many come before.
   """
   return -(-rows // _PACKET) * _PACKET
+
+
+def whole_batches(
+  count: int, batch_size: int
+) -> Iterator[tuple[np.ndarray, int]]:
+  """Rows 0, ..., count - 1 in batches of whole packets, all of one size.
+
+  Yields:
+    Indices, the last one again and again at the end; and how many count.
+  """
+  size = whole_packets(batch_size)
+  for start in range(0, count, size):
+    rows = np.minimum(np.arange(start, start + size), count - 1)
+    yield rows, min(size, count - start)
 
 
 def gather_chunks(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Callable
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from tf_privrob.gradients import checking
 from tf_privrob.gradients import draws
 from tf_privrob.gradients import factors
 from tf_privrob.gradients import isolation
+from tf_privrob.gradients import places
 from tf_privrob.gradients import recording
 from tf_privrob.gradients import rules
 from tf_privrob.gradients import state
@@ -24,6 +26,13 @@ ENGINES = ("ghost", "vectorized", "loop")
 NEIGHBOURING = ("add_or_remove_one", "replace_one")
 
 LossFn = Callable[..., tf.Tensor]
+
+_BY_PLACE = (
+  "A row of this network may come out otherwise at another place of its batch"
+  " (sum by place: {}), so that gradients are computed one example after the"
+  " other, which takes several times as long. Usual cause: an average over"
+  " pixels of channels that are no multiple of 16."
+)
 
 
 class ClippedSum(NamedTuple):
@@ -81,7 +90,8 @@ class ClippedGradients:
       per-example gradients by `tf.vectorized_map`, "loop" one after the other.
       None takes "ghost" if every variable belongs to a layer and the network
       is known to act row by row, else "vectorized". The engine never changes
-      the result where each example stands alone.
+      the result where each example stands alone. `check` takes "loop" where a
+      row comes out otherwise at another place.
     jit_compile: compiles the sum with XLA. It pays on a GPU; convolutions on a
       CPU become several times slower.
     assume_row_wise: the caller's word that a network of unknown layers acts row
@@ -102,7 +112,7 @@ class ClippedGradients:
     most_rows: int | None = None,
   ):
     validate.positive(l2_clip_norm=l2_clip_norm)
-    self._block, self._margin = factors.summing(most_rows or sys.maxsize)
+    self._block = factors.summing(most_rows or sys.maxsize)
     self._refuse(network)
     self.l2_clip_norm = float(l2_clip_norm)
     self.variables = list(network.trainable_variables)
@@ -187,7 +197,7 @@ class ClippedGradients:
   def _clip_factors(self, norms: tf.Tensor) -> tf.Tensor:
     """min(1, C / |g|), less the margin for rounding."""
     bound = self.l2_clip_norm
-    return (1 - self._margin) * bound / tf.maximum(norms, bound)
+    return (1 - factors.MARGIN) * bound / tf.maximum(norms, bound)
 
   def over_chunks(
     self,
@@ -249,6 +259,10 @@ class ClippedGradients:
     belongs to the others must not change (`checking`). Randomness must follow
     `seed`, or be that of Keras' own layers.
 
+    Rows also change places. Where one comes out otherwise by a single bit, as
+    sums over pixels of 9 channels do on some processors, a kink could make clip
+    norms of it: the engine then becomes "loop", with a warning.
+
     Args:
       batch: whose shapes, types and ranges of values are those of the data.
       seed: shape [2].
@@ -266,17 +280,49 @@ class ClippedGradients:
       for tensor in batch
     )
     traced = (real, tf.TensorSpec([2], seed.dtype))
-    state.refuse_state(self._pass, self._network, traced, (batch, seed))
+    graph = state.refuse_state(self._pass, self._network, traced, (batch, seed))
     if self.engine != "ghost":
       # What a vectorised pass leaves out, another engine might not.
       whole = (batch, seed)
       state.refuse_state(self._gradients_of_all, self._network, whole, whole)
-      return
-    for size in sizes:
-      tried = tf.function(self._rows_and_sums)
-      checking.replace_rows(tried, self.variables, batch, seed, size)
-    if self._jit_compile:
-      checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
+    else:
+      for size in sizes:
+        tried = tf.function(self._rows_and_sums)
+        checking.replace_rows(tried, self.variables, batch, seed, size)
+      if self._jit_compile:
+        checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
+    if self.engine != "loop":
+      sum_by_place = places.sum_by_place(graph)
+      if sum_by_place or not self._alike_everywhere(batch, seed):
+        warnings.warn(_BY_PLACE.format(sum_by_place or "none"), stacklevel=2)
+        self.engine = "loop"
+
+  def _alike_everywhere(self, batch, seed) -> bool:
+    """Whether a row's part is the same, to the bit, wherever it stands.
+
+    Asked of the loss itself; of the network alone if the loss draws random
+    numbers, which other places have others of.
+    """
+    found = places.same_everywhere(self._clipped_row, batch, seed)
+    if found is None:
+      loss_fn, self._loss_fn = self._loss_fn, self._plain_loss
+      try:
+        found = places.same_everywhere(self._clipped_row, batch, seed)
+      finally:
+        self._loss_fn = loss_fn
+    return found is not False
+
+  def _clipped_row(self, batch, place, seed) -> list[tf.Tensor]:
+    """What the row at this place adds to the sum."""
+    mask = tf.one_hot(place, batch[0].shape[0])
+    return self._sum(batch, mask, seed).gradients
+
+  def _plain_loss(self, batch, seed) -> tf.Tensor:
+    """A loss of all outputs of the network at inference, without draws."""
+    del seed
+    outputs = self._network(batch[0])
+    flat = tf.reshape(outputs, [outputs.shape[0], -1])
+    return tf.reduce_logsumexp(flat, axis=1) - flat[:, 0]
 
   def _pass(self, batch, seed):
     """All that a real batch is put through before its sum is taken."""
@@ -413,6 +459,15 @@ def _require_float32(network: tf.keras.layers.Layer) -> None:
         f" {variable.dtype.name}: norms are bounded for float32. Build the"
         " network with the dtype policy 'float32' or 'mixed_bfloat16'."
       )
+  options = tf.config.optimizer.get_experimental_options()
+  mixed = [k for k, on in options.items() if on and "mixed_precision" in k]
+  if mixed:
+    raise ValueError(
+      f"Expected products in float32, received the option {mixed[0]!r} of"
+      " TensorFlow's graph optimizer, by which a clipped gradient could be"
+      " longer than l2_clip_norm. Turn it off by"
+      " tf.config.optimizer.set_experimental_options."
+    )
   shortened = tf.config.experimental.tensor_float_32_execution_enabled()
   if shortened and tf.config.list_physical_devices("GPU"):
     raise ValueError(

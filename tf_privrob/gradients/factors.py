@@ -21,12 +21,12 @@ import tensorflow as tf
 # be taken for zero.
 _UNIT = 2.0**-24
 _TINY = 2.0**-126
-# Of sums over rows: rows of a block, and the margin of clipping. The least is
-# for what a last rounding to float32 may do to a sum.
+# Of sums over rows: rows of a block, and the margin of clipping, the same for
+# all data sets.
 _FORMED = 4
 _BLOCKS = (256, 128, 64, 32, 16, 8)
 _FEW_BLOCKS = 8  # one product each; more of them are one batch of products
-SMALLEST_MARGIN, _LARGEST_MARGIN = 5e-4, 1e-2
+MARGIN = 1e-2
 
 
 def _rounding(operations: int) -> float:
@@ -210,27 +210,31 @@ def _sum_of_products(
   )
 
 
-def summing(most_rows: int) -> tuple[int | None, float]:
-  """How to add up so many rows, and the share of C that it may be off.
+def summing(most_rows: int) -> int | None:
+  """How many of so many rows to add up in float32 at a time; None: float64.
 
   Rows of norm at most C, added up in float32 in blocks of b and these in
   float64, are off by at most rounding(b) C a row, in whatever order a block is
   added (Higham 2002, Section 4.2). The sums of two neighbours, in which a row
   may stand in another block, are both off: by 2 N rounding(b) C for N rows.
-  Blocks are as long as that is at most one part in a hundred; where even short
-  ones would exceed it, all is added in float64.
+  Blocks are as long as that is at most `MARGIN` C, by which clipping stays
+  below C; where even short ones would exceed it, all is added in float64.
 
   It is a bound where a row's part is one vector: formed before, or one product.
   Rows of several positions that are not formed are added in float64.
-
-  Returns:
-    b, None for float64; and the margin, by which clipping stays below C.
   """
-  for block in _BLOCKS:
-    margin = 2 * most_rows * _rounding(block)
-    if margin <= _LARGEST_MARGIN:
-      return block, max(margin, SMALLEST_MARGIN)
-  return None, SMALLEST_MARGIN
+  fits = (b for b in _BLOCKS if 2 * most_rows * _rounding(b) <= MARGIN)
+  return next(fits, None)
+
+
+def over_positions(tensor: tf.Tensor) -> tf.Tensor:
+  """sum_t x_it of [batch, positions, p]: of each row as at any other place.
+
+  A sum over an axis in the middle is vectorised across rows, and the order in
+  which a row is added then depends on where it stands.
+  """
+  ones = tf.ones([tensor.shape[0], 1, tensor.shape[1]], tensor.dtype)
+  return tf.linalg.matmul(ones, tensor)[:, 0]
 
 
 def _lengths(tensor: tf.Tensor) -> tf.Tensor:
@@ -307,5 +311,6 @@ def fold_copies(factor: Factor, batch: int) -> Factor:
   shape = factor.gradients.shape
   if shape[0] == batch:
     return factor
-  by_copy = tf.reshape(factor.gradients, [batch, -1, *shape[1:]])
-  return Materialised(tf.reduce_sum(by_copy, axis=1))
+  copies = shape[0] // batch
+  by_copy = tf.reshape(factor.gradients, [batch, copies, math.prod(shape[1:])])
+  return Materialised(tf.reshape(over_positions(by_copy), [batch, *shape[1:]]))

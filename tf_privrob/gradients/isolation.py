@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob.gradients import known_layers
+from tf_privrob.gradients import places
 
 _layers = tf.keras.layers
 
@@ -48,19 +49,20 @@ def row_by_row(
 
   Returns:
     `function(inputs, training=False)`: the network itself where it is known to
-    act row by row; otherwise every row is a batch of one.
+    act row by row, wherever a row stands; otherwise every row is a batch of
+    one.
   """
   if not_row_wise(network) is None:
-    return lambda inputs, training=False: network(inputs, training=training)
+    inputs = [tf.TensorSpec(i.shape, i.dtype) for i in network.inputs]
+    graph = tf.function(network).get_concrete_function(*inputs).graph
+    if places.sum_by_place(graph) is None:
+      return lambda inputs, training=False: network(inputs, training=training)
 
   def batches_of_one(inputs, training=False):
     def one(row):
       return network(row[tf.newaxis], training=training)[0]
 
-    try:
-      return tf.vectorized_map(one, inputs)
-    except (NotImplementedError, ValueError):  # an operation without a rule
-      return tf.map_fn(one, inputs, fn_output_signature=network.compute_dtype)
+    return tf.map_fn(one, inputs, fn_output_signature=network.compute_dtype)
 
   return batches_of_one
 

@@ -8,6 +8,7 @@ rule go through `any_layer`, which differentiates the call example by example.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 from typing import Callable
 from typing import NamedTuple
@@ -53,7 +54,7 @@ def _rows(tensor: tf.Tensor) -> tf.Tensor:
 
 def _sum_of_rows(deltas: tf.Tensor) -> factors.Materialised:
   """A bias: d loss / d b = sum_t d_t."""
-  return factors.Materialised(tf.reduce_sum(_rows(deltas), axis=1))
+  return factors.Materialised(factors.over_positions(_rows(deltas)))
 
 
 def dense(call: Call, deltas: tf.Tensor) -> list[Contribution]:
@@ -190,9 +191,17 @@ def _scale_and_shift(
 ) -> list[Contribution]:
   """Y = gamma n + beta: gradients are sums over all but the given axes."""
   others = [a for a in range(1, deltas.shape.rank) if a not in axes]
+  order, shape = [0, *others, *axes], [deltas.shape[a] for a in axes]
+
+  def total(tensor):
+    if order != sorted(order):
+      tensor = tf.transpose(tensor, order)
+    rows = tf.reshape(tensor, [tensor.shape[0], -1, math.prod(shape)])
+    found = tf.reshape(factors.over_positions(rows), [-1, *shape])
+    return factors.Materialised(found)
+
   layer = call.layer
-  gamma = factors.Materialised(tf.reduce_sum(deltas * normalised, axis=others))
-  beta = factors.Materialised(tf.reduce_sum(deltas, axis=others))
+  gamma, beta = total(deltas * normalised), total(deltas)
   return _trainable([(layer.gamma, gamma), (layer.beta, beta)])
 
 

@@ -28,7 +28,7 @@ def refuse_state(
   network: tf.keras.layers.Layer,
   traced: tuple,
   arguments: tuple,
-) -> None:
+) -> tf.Graph:
   """Raises if a pass through the network in training mode writes anything.
 
   What a layer writes is saved with the model and never gets noise: a layer
@@ -42,6 +42,9 @@ def refuse_state(
     traced: shapes and types of its arguments, as those of a real pass.
     arguments: of the run; synthetic, since they decide nothing.
 
+  Returns:
+    The graph of the pass.
+
   Raises:
     ValueError: names what writes.
   """
@@ -50,6 +53,7 @@ def refuse_state(
   concrete = tf.function(function).get_concrete_function(*traced)
   refuse_writes(concrete.graph)
   _refuse_changes(lambda: function(*arguments), network)
+  return concrete.graph
 
 
 def refuse_writes(graph: tf.Graph) -> None:

@@ -256,7 +256,7 @@ class DPSGD(method.Method):
       facts=self.run_facts,
       noise_multiplier=record["noise_multiplier"],
       sampling_prob=record["sampling_prob"],
-      steps=record["steps"],
+      steps=record.get("steps_accounted", record["steps"]),
       dp_delta=self.accounted_dp_delta,
       sampler=record["sampler"],
       num_examples=record["num_examples"],

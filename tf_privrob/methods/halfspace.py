@@ -313,22 +313,20 @@ class Halfspaces(linear.LinearMethod):
     }
 
   def spent_dp_epsilon(self, steps: int) -> float:
-    """The proven figure after `steps` steps, at the config's dp_delta."""
-    return training_plan.dp_epsilon(
-      self.config, self._plan, self._accounted(steps)
-    )
+    """The proven figure after `steps` steps, at the config's dp_delta.
 
-  def _accounted(self, steps: int) -> int:
-    """Those taken; from the first on all planned, where the data may stop."""
+    From the first on all planned ones, where the data may stop it.
+    """
     stops = self.config.stop_risk is not None and steps > 0
-    return max(steps, self._plan.steps) if stops else steps
+    return training_plan.dp_epsilon(
+      self.config, self._plan, max(steps, self._plan.steps) if stops else steps
+    )
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far; ends when all halfspaces are done."""
     self._run_record.update(
       training_plan.record(self._plan, steps, sessions),
       steps_planned=self._plan.steps,
-      steps_accounted=self._accounted(steps),
     )
     if self.config.stop_risk is not None:
       stopped = self._stopped.flags.numpy()

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import certify
+from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import validate
 from tf_privrob.gradients import state
@@ -144,11 +145,11 @@ def hidden_gradients(
     )
 
   state.refuse_writes(of_batch.get_concrete_function().graph)
-  for start in range(0, len(x), batch_size):
-    rows = slice(start, start + batch_size)
-    yield of_batch(
+  for rows, count in data.whole_batches(len(x), batch_size):
+    found = of_batch(
       tf.constant(x[rows], tf.float32), tf.constant(y[rows], tf.int64)
-    ).numpy()
+    )
+    yield found[:count].numpy()
 
 
 def _hidden_gradient(place, images, labels) -> tf.Tensor:

@@ -159,12 +159,15 @@ class Watch(tf.keras.callbacks.Callback):
       self._seen = self._found()
       self._steps = self._session.outlet.steps
 
+  @property
+  def expected(self) -> str | None:
+    """The same, where no step has begun since; otherwise None."""
+    stepped = self._steps != self._session.outlet.steps
+    return None if stepped else self.weights
+
   def compare(self) -> None:
     """Notes a change since the last look, if there was no step since."""
-    stepped = self._steps != self._session.outlet.steps
-    if self._seen is None or stepped:
-      return
-    if self._seen != self._found():
+    if self.expected is not None and self._seen != self._found():
       self._method.note_foreign_weights()
 
   def on_train_batch_begin(self, batch, logs=None):

@@ -142,10 +142,11 @@ class _Front:
   def __init__(self, network: tf.keras.Model):
     self._model = tf.keras.Model(network.inputs, network.layers[-1].input)
     self.has_weights = bool(self._model.weights)
+    self._by_row = gradients.row_by_row(self._model)
 
   def features(self, images) -> tf.Tensor:
     """Of each row from that row alone, whatever the layers are."""
-    found = gradients.row_by_row(self._model)(images)
+    found = self._by_row(images)
     return tf.reshape(found, [-1, self._model.output_shape[-1]])
 
 

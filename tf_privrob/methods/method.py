@@ -515,6 +515,8 @@ class Method(tf.keras.Model):
     """For saving: network, settings and what the training released."""
     settings = dataclasses.asdict(self.config)
     settings["seed"] = None  # whoever knows it can subtract the noise
+    if self._session is not None:
+      self._session.note()
     record = dict(self._run_record)
     if self._session is not None:  # saved by a callback
       record["weights"] = self._released_weights or models.fingerprint(self)

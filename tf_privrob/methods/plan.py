@@ -61,16 +61,23 @@ class FixedPlan:
 def record(
   plan: TrainingPlan | FixedPlan, steps: int, sessions: int
 ) -> dict[str, Any]:
-  """What `steps` steps of a plan released, for the statement."""
+  """What `steps` steps of a plan released, for the statement.
+
+  All planned steps are accounted from the first one on: whoever ends a training
+  early, a callback or a person, may have looked at what was released so far,
+  and a figure for the steps that were taken would then be too small.
+  """
   sampler = plan.sampler
+  accounted = max(steps, plan.steps)
   return {
     "steps": steps,
+    "steps_accounted": accounted,
     "sessions": sessions,
     "noise_multiplier": plan.noise_multiplier,
     "sampler": sampler.kind,
     "sampling_prob": sampler.expected_batch_size / sampler.num_examples,
     "num_examples": sampler.num_examples,
-    "participations": sampler.max_participations(0, steps),
+    "participations": sampler.max_participations(0, accounted),
   }
 
 

@@ -58,6 +58,11 @@ CHANGED = (
   "No finite figure is known: the weights are not those that the training"
   " released. Whatever changed them may have looked at private data."
 )
+LOGS = (
+  "No finite figure is known: callbacks saw what was computed on private data"
+  " without noise (nonprivate_logs=True), and whatever they decided may tell of"
+  " it."
+)
 ENDED = (
   "No finite figure is known: an error ended the training, and one example may"
   " have caused it."
@@ -74,7 +79,8 @@ def tried(model: Any, sampler: str) -> bool:
 def stands(model: Any) -> bool:
   """Whether what is accounted may be called proven so far, while training."""
   record, facts = model.run_record, model.run_facts
-  contradicted = record.get("ended_by_error") or record.get("foreign_weights")
+  facts_against = ("ended_by_error", "foreign_weights", "nonprivate_logs")
+  contradicted = any(record.get(fact) for fact in facts_against)
   known = facts.weights_known and not contradicted
   return known and tried(model, record.get("sampler", ""))
 
@@ -98,6 +104,8 @@ def complete(
     drawn = record.get("outlet_multiplier")
     if drawn is None or drawn < _accounted(found) * (1 - 1e-9):
       reasons.append(LESS_NOISE)
+    if record.get("nonprivate_logs"):
+      reasons.append(LOGS)
     if record.get("ended_by_error"):
       reasons.append(ENDED)
     if record.get("foreign_weights") or not model.has_released_weights:

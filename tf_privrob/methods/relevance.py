@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import layers as privrob_layers
 from tf_privrob import mechanisms
@@ -239,10 +240,9 @@ def _batches(propagate, x, y, batch_size) -> Iterator[np.ndarray]:
   if len(x) == 0:
     raise ValueError("Expected at least one example for a relevance map.")
   validate.positive_int(batch_size=batch_size)
-  for start in range(0, len(x), batch_size):
-    rows = slice(start, start + batch_size)
+  for rows, count in data.whole_batches(len(x), batch_size):
     labels = None if y is None else y[rows]
-    yield propagate(x[rows], labels).numpy().astype(np.float64)
+    yield propagate(x[rows], labels)[:count].numpy().astype(np.float64)
 
 
 def normalise(relevance: np.ndarray, form: str = "mnist") -> np.ndarray:

@@ -46,7 +46,7 @@ class Session:
     self._model = model
     self._root = root
     self._folder = self._ledger = self._key = None
-    self._resumed = self._permitted = False
+    self._resumed = self._permitted = self._finished = False
     self._unwritten: list[str] = []
     self.outlet = outlet_lib.Outlet()
     self.watch: journal_lib.Watch | None = None
@@ -215,6 +215,7 @@ class Session:
       self.watch.compare()
       self.require_finite()
       model.swap_average()
+      self._finished = True
     model.history = journal.history
     return journal.history
 
@@ -310,7 +311,10 @@ class Session:
       self.note()
       if self.outlet.steps and self._key is not None:
         network, record = self._model.network, self._model._run_record
-        record["weights"] = models.fingerprint(self._model)
+        # An interruption may have come before anybody compared.
+        interrupted = self.watch is not None and not self._finished
+        expected = self.watch.expected if interrupted else None
+        record["weights"] = expected or models.fingerprint(self._model)
         models.mark_released(network.variables, dict(record))
     finally:
       self.outlet.close()

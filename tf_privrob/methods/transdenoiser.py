@@ -243,9 +243,8 @@ class TransDenoiser(denoising.DenoiserSGD):
     config, record = self.config, self._run_record
     if not (self._private and record.get("steps")):
       return super().statement()
-    release = privacy.poisson_sgd(
-      config.xi_up, record["sampling_prob"], record["steps"]
-    )
+    steps = record.get("steps_accounted", record["steps"])
+    release = privacy.poisson_sgd(config.xi_up, record["sampling_prob"], steps)
     claimed = privacy.Budget(
       privacy.dp_epsilon([release], config.dp_delta, "rdp"), config.dp_delta
     )
@@ -261,7 +260,7 @@ class TransDenoiser(denoising.DenoiserSGD):
       facts=self.run_facts,
       noise_multiplier=self._proven_multiplier(),
       sampling_prob=record["sampling_prob"],
-      steps=record["steps"],
+      steps=steps,
       dp_delta=config.dp_delta,
       sampler=record["sampler"],
       num_examples=record["num_examples"],
