@@ -162,21 +162,6 @@ def bind(
       )
 
 
-def remember(folder: pathlib.Path, fact: str) -> None:
-  """Writes down a fact of the run that bears on its proof."""
-  place, facts = run_folder.RunFolder(folder), remembered(folder)
-  if fact not in facts:
-    place.write_json(
-      _FILE, {**(place.read_json(_FILE) or {}), "facts": [*facts, fact]}
-    )
-
-
-def remembered(folder: pathlib.Path) -> list[str]:
-  """Facts that sessions of this run wrote down."""
-  known = run_folder.RunFolder(folder).read_json(_FILE) or {}
-  return list(known.get("facts", ()))
-
-
 def _described(run: str, salt: str, data, seed: int | None) -> dict[str, Any]:
   return {
     "run": run,

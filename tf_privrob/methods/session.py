@@ -11,7 +11,6 @@ a new release, with new noise, and is paid for again.
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 
 import numpy as np
@@ -47,7 +46,6 @@ class Session:
     self._root = root
     self._folder = self._ledger = self._key = None
     self._resumed = self._permitted = False
-    self._unwritten: list[str] = []
     self.outlet = outlet_lib.Outlet()
     self.watch: journal_lib.Watch | None = None
 
@@ -117,7 +115,7 @@ class Session:
       self._ledger = privacy.Ledger.open(folder / _LEDGER, parameters, resume)
       self._folder = folder
       identity.bind(folder, self._ledger.run, data, model.config.seed, resume)
-      record.update(dict.fromkeys(identity.remembered(folder), True))
+      record.update(dict.fromkeys(self._ledger.facts, True))
     if nonprivate_logs:
       self.remember("nonprivate_logs")
     if model.config.seed is None or resume:
@@ -132,15 +130,8 @@ class Session:
   def remember(self, fact: str) -> None:
     """Notes what bears on the proof, for later sessions of the run too."""
     self._model._run_record[fact] = True
-    if self._folder is not None:
-      self._unwritten.append(fact)
-      with contextlib.suppress(OSError):  # tried again before a checkpoint
-        self._write_facts()
-
-  def _write_facts(self) -> None:
-    while self._unwritten:
-      identity.remember(self._folder, self._unwritten[0])
-      del self._unwritten[0]
+    if self._ledger is not None:
+      self._ledger.note_fact(fact)
 
   def _refuse_resume(self, folder: pathlib.Path) -> None:
     plan = self._model._plan
@@ -273,13 +264,6 @@ class Session:
     """Writes a checkpoint that is bound to the run and to what it paid."""
     ledger = self._ledger
     if ledger is not None:
-      try:
-        self._write_facts()
-      except OSError as error:
-        raise ValueError(
-          f"Expected to write what bears on the proof into {self._folder}, but"
-          f" it failed ({error}). Free the disk, and resume."
-        ) from error
       checkpoint.save(
         self._folder / _CHECKPOINTS,
         ledger.steps,
