@@ -38,6 +38,7 @@ def parameters(model, data, value_range) -> dict[str, Any]:
     "method": type(model).__name__,
     "settings": settings,
     "seeded": seeded,
+    "given": model.given(),  # always: runs that kept facts elsewhere lack it
     "public_weights": model.public_weights,
     "num_examples": len(x),
     "input_shape": list(x.shape[1:]),
@@ -48,6 +49,13 @@ def parameters(model, data, value_range) -> dict[str, Any]:
       for weight in model.network.weights
     ],
   }
+
+
+def public_hash(*arrays: np.ndarray | None) -> str | None:
+  """A hash for all to see, of what is public; None where nothing was given."""
+  if not arrays or arrays[0] is None:
+    return None
+  return _keyed("", *(part for array in arrays for part in _parts(array)))
 
 
 def _plain(config: dict[str, Any]) -> dict[str, Any]:

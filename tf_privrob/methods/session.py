@@ -12,6 +12,7 @@ a new release, with new noise, and is paid for again.
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -104,7 +105,9 @@ class Session:
     """Opens or resumes the run in `run_dir`."""
     model, record = self._model, self._model._run_record
     parameters = identity.parameters(model, data, value_range)
+    made = record.setdefault("made_once", {})
     if run_dir is not None:
+      _refuse_made(made)
       folder = pathlib.Path(run_dir).absolute()
       self._resumed = resume
       if resume:
@@ -124,7 +127,6 @@ class Session:
     else:
       digest = identity.digest(model, parameters, data, callbacks)
       self._key = self._root.child("run", digest)
-    made = record.setdefault("made_once", {})
     self.outlet.open(self._key.child("noise"), self._ledger, self._folder, made)
 
   def remember(self, fact: str) -> None:
@@ -154,6 +156,7 @@ class Session:
     self.outlet.limit_to(plan.limit)
     if self._ledger is None:
       return
+    self.outlet.require_all_asked()
     self._ledger.settle(model.ledger_parameters(plan), plan.limit)
     if not self._resumed:
       self.save()
@@ -320,6 +323,16 @@ class _Training:
       self._session.remember("ended_by_error")
     if told:
       raise cause from None
+
+
+def _refuse_made(made: Mapping[str, int]) -> None:
+  """Refuses a ledger that would begin after what it is to count."""
+  if made:
+    raise ValueError(
+      f"Expected a method that has released nothing, received one that made"
+      f" {min(made)!r} in memory, which no ledger has counted. Build a fresh"
+      " one, or fit without run_dir."
+    )
 
 
 def _may_be_of_an_example(error: BaseException | None) -> bool:

@@ -275,6 +275,11 @@ class Ledger:
           known.count, known.settings, digest
         )
 
+  @property
+  def releases(self) -> Mapping[str, ledger_format.ReleaseEntry]:
+    """All that was begun, by name."""
+    return dict(self._releases)
+
   def release_of(self, name: str) -> ledger_format.ReleaseEntry | None:
     """What is known of the releases of a name, None if none was begun."""
     return self._releases.get(name)
