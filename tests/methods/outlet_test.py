@@ -229,6 +229,17 @@ def test_other_settings_are_refused(tmp_path):
     outlet.once("map", _noise, {"noise": 2.0})
 
 
+def test_what_the_ledger_paid_for_must_be_asked_for(tmp_path):
+  ledger = _ledger(tmp_path)
+  ledger.begin_release("map", {})
+  outlet = _outlet(ledger=ledger, folder=tmp_path)
+  outlet.once("other", _noise)
+  with pytest.raises(ValueError, match=r"'map'.*would not count it"):
+    outlet.require_all_asked()
+  outlet.once("map", _noise)
+  outlet.require_all_asked()
+
+
 # A simulation.
 
 

@@ -165,8 +165,9 @@ def test_radius_by_hand():
   found = method.certifier().radius(0.9, 0.05)
   assert found == pytest.approx(gap / 2 / norm, rel=0.02)
   assert found <= gap / 2 / norm * (1 + 1e-5)
-  # l_inf is at least l2 / sqrt(d).
-  assert method.certifier("linf").radius(0.9, 0.05) >= found / np.sqrt(6)
+  # l_inf is at least l2 / sqrt(d), but for the last bit.
+  least = found / np.sqrt(6) * (1 - 1e-12)
+  assert method.certifier("linf").radius(0.9, 0.05) >= least
 
 
 def half_space(rng):

@@ -127,6 +127,7 @@ def test_damage_is_refused(path, damage, message):
       "does not continue the count",
     ),
     ({"type": "finished", "name": "m", "digest": ""}, "lacks a field"),
+    ({"type": "fact", "name": "all_is_well"}, "tells an unknown fact"),
     ({"type": "header"}, "is a second header"),
     ({"type": "refund", "count": 3}, "is of an unknown kind, 'refund'"),
     ({"count": 1}, "lacks a field"),
@@ -184,6 +185,24 @@ def test_every_torn_release_counts_under_its_name(path):
         assert (counts, ledger.steps) == ([2, 2], 0)
       else:
         assert (counts, ledger.steps) == ([1, 1], 1)
+
+
+def test_every_torn_fact_holds(path):
+  """One that is cut before its name counts as all of them."""
+  with ledger_cases.open_ledger(path) as ledger:
+    before = path.stat().st_size
+    ledger.note_fact("foreign_weights")
+  whole = path.read_bytes()
+  for length in range(before + 1, len(whole)):
+    path.write_bytes(whole[:length])
+    torn = whole[before:length]
+    with ledger_cases.open_ledger(path, resume=True) as ledger:
+      if b'"foreign_weights"' in torn:
+        assert (ledger.facts, ledger.steps) == ({"foreign_weights"}, 0)
+      elif b'"fact"' in torn:
+        assert (ledger.facts, ledger.steps) == (set(ledger_format.FACTS), 0)
+      else:  # what it was to stop never began
+        assert (ledger.facts, ledger.steps) == (set(), 1)
 
 
 def test_a_torn_first_release_keeps_its_price_if_it_can_be_read(path):

@@ -451,3 +451,35 @@ def test_bad_releases(path):
     with pytest.raises(ValueError, match="Expected a SHA-256"):
       ledger.finish_release("moments", "abc")
   assert privacy.read_ledger(path).releases == {}
+
+
+# Facts.
+
+
+def test_facts_are_read_by_later_sessions(path):
+  with ledger_cases.open_ledger(path) as ledger:
+    for _ in range(2):
+      ledger.note_fact("foreign_weights")
+    assert ledger.facts == {"foreign_weights"}
+    ledger.charge()
+  with ledger_cases.open_ledger(path, resume=True) as ledger:
+    assert ledger.facts == {"foreign_weights"}
+    ledger.note_fact("ended_by_error")
+    with pytest.raises(ValueError, match="fact='all_is_well'"):
+      ledger.note_fact("all_is_well")
+  facts = [line for line in _lines(path) if line["type"] == "fact"]
+  assert [line["name"] for line in facts] == [
+    "foreign_weights",
+    "ended_by_error",
+  ]
+  assert not any("time" in line for line in facts)
+
+
+def test_a_fact_that_is_cut_out_is_missed(path):
+  with ledger_cases.open_ledger(path) as ledger:
+    ledger.note_fact("foreign_weights")
+    ledger.charge()
+  lines = path.read_bytes().splitlines(keepends=True)
+  path.write_bytes(b"".join(line for line in lines if b"foreign" not in line))
+  with pytest.raises(privacy.LedgerError, match="does not match its checksum"):
+    privacy.read_ledger(path)

@@ -5,6 +5,7 @@ seeds, threads, and the arithmetic of sums.
 """
 
 import dataclasses
+import os
 import threading
 from unittest import mock
 
@@ -15,10 +16,12 @@ import tensorflow as tf
 from tests.soundness import small_runs
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.data import batching
 from tf_privrob.gradients import factors
 from tf_privrob.methods import outlet as outlet_lib
+from tf_privrob.privacy import ledger_file
 
 _layers = tf.keras.layers
 
@@ -315,17 +318,23 @@ def test_an_interruption_does_not_hide_what_a_callback_wrote(error):
 
 def test_a_fact_that_cannot_be_written_stops_the_run(tmp_path):
   """Checkpoints were built on foreign weights, and a resume forgot it."""
+  write = os.write
 
-  class Blocks(tf.keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-      (tmp_path / "nonprivate" / "resume.json").unlink()
-      (tmp_path / "nonprivate" / "resume.json").mkdir()
+  def full(descriptor, line):
+    if b'"fact"' in line:
+      raise OSError(28, "No space left on device")
+    return write(descriptor, line)
 
   wrote = _writes("on_train_batch_end", "weights")
   method = _method()
-  with pytest.raises(ValueError, match="bears on the proof"):
-    _fit(method, run_dir=tmp_path, callbacks=[Blocks(), wrote])
+  with (
+    mock.patch.object(ledger_file.os, "write", full),
+    pytest.raises(ValueError, match="bears on the proof"),
+  ):
+    _fit(method, run_dir=tmp_path, callbacks=[wrote])
   assert method.privacy_statement().proven is None
+  assert privacy.read_ledger(tmp_path / "ledger.jsonl").steps == 1
+  assert not (tmp_path / "checkpoints" / "step-000000002.npz").exists()
 
 
 def test_an_optimizer_that_averages_by_itself_is_refused():

@@ -180,6 +180,10 @@ class AdLM(method.Method):
     else:
       relevance.LayerwiseRelevance(self._source.network or self.network)
 
+  def given(self) -> dict[str, Any]:
+    """Where relevance comes from; what was given may depend on the data."""
+    return {"relevance": self._source.kind}
+
   def begin(self, x, y, value_range) -> None:
     """Computes the relevance map, or reads that of a resumed run."""
     found, _ = self.outlet.once(

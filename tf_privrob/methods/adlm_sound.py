@@ -10,12 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import mechanisms
+from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import adlm
 from tf_privrob.methods import adlm_config
 from tf_privrob.methods import checks
 from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import identity
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 
@@ -183,6 +185,15 @@ class SoundAdLM(dp_sgd.DPSGD):
       adlm.require_map(np.asarray(self._source.map, np.float64), x.shape[1:])
     else:
       relevance.LayerwiseRelevance(self._relevance_network)
+
+  def given(self) -> dict[str, Any]:
+    """Where relevance comes from, and what that cost before."""
+    network = self._source.network
+    return {
+      "relevance_map": identity.public_hash(self._source.map),
+      "relevance_network": network and models.fingerprint(network),
+      "relevance_budget": self._run_record.get("relevance_budget"),
+    }
 
   @property
   def _relevance_network(self) -> tf.keras.Model:

@@ -38,6 +38,7 @@ def parameters(model, data, value_range) -> dict[str, Any]:
     "method": type(model).__name__,
     "settings": settings,
     "seeded": seeded,
+    "given": model.given(),  # always: runs that kept facts elsewhere lack it
     "public_weights": model.public_weights,
     "num_examples": len(x),
     "input_shape": list(x.shape[1:]),
@@ -48,6 +49,13 @@ def parameters(model, data, value_range) -> dict[str, Any]:
       for weight in model.network.weights
     ],
   }
+
+
+def public_hash(*arrays: np.ndarray | None) -> str | None:
+  """A hash for all to see, of what is public; None where nothing was given."""
+  if not arrays or arrays[0] is None:
+    return None
+  return _keyed("", *(part for array in arrays for part in _parts(array)))
 
 
 def _plain(config: dict[str, Any]) -> dict[str, Any]:
@@ -160,21 +168,6 @@ def bind(
         f"Cannot resume {folder}: expected {meaning}, received another."
         " Use the same, or begin a new run_dir."
       )
-
-
-def remember(folder: pathlib.Path, fact: str) -> None:
-  """Writes down a fact of the run that bears on its proof."""
-  place, facts = run_folder.RunFolder(folder), remembered(folder)
-  if fact not in facts:
-    place.write_json(
-      _FILE, {**(place.read_json(_FILE) or {}), "facts": [*facts, fact]}
-    )
-
-
-def remembered(folder: pathlib.Path) -> list[str]:
-  """Facts that sessions of this run wrote down."""
-  known = run_folder.RunFolder(folder).read_json(_FILE) or {}
-  return list(known.get("facts", ()))
 
 
 def _described(run: str, salt: str, data, seed: int | None) -> dict[str, Any]:

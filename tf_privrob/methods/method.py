@@ -229,6 +229,14 @@ class Method(tf.keras.Model):
   def begin(self, x, y, value_range) -> None:
     """What is released before the first step and the plan; default nothing."""
 
+  def given(self) -> dict[str, Any]:
+    """What it was given besides its settings, for a resume to compare.
+
+    JSON values that all may see: hashes of what is public, and none of private
+    data.
+    """
+    return {}
+
   @property
   def public_weights(self) -> str | None:
     """Why the weights that the network came with are public, if declared."""

@@ -65,6 +65,7 @@ class Outlet:
     self._folder: pathlib.Path | None = None
     self._limit: int | None = None
     self._made_once: dict[str, int] = {}
+    self._asked: set[str] = set()
     self._counted = 0
     self._rehearsing = False
     self._multipliers: list[float | None] = []
@@ -235,6 +236,7 @@ class Outlet:
     Returns:
       The released array, and how many releases of this name were begun.
     """
+    self._asked.add(name)
     if self._ledger is None:
       count = self._made_once[name] = self._made_once.get(name, 0) + 1
       return compute(self._key.child("once", name, count)), count
@@ -262,6 +264,16 @@ class Outlet:
       ) from error
     self._ledger.finish_release(name, digest)
     return array, count
+
+  def require_all_asked(self) -> None:
+    """Raises where the ledger paid for a release that no plan will count."""
+    missed = {*self._ledger.releases} - self._asked
+    if missed:
+      raise ValueError(
+        f"Expected a method that makes what this run paid for, {min(missed)!r},"
+        " received one that does not: its plan would not count it. Resume with"
+        " what the run began with, or begin a new run_dir."
+      )
 
   # The life of a session.
 

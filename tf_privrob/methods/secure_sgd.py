@@ -17,6 +17,7 @@ from tf_privrob import randomness
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import checks
 from tf_privrob.methods import hidden_noise
+from tf_privrob.methods import identity
 from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import secure_sgd_config
@@ -116,6 +117,10 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     return super().logits_with_noise(x, input_noise, total)
 
   # The noise at h.
+
+  def given(self) -> dict[str, Any]:
+    """A public r."""
+    return {"redistribution": identity.public_hash(self._given.redistribution)}
 
   def begin(self, x, y, value_range) -> None:
     """Measures r and Delta_HGM, then makes the draw at h."""

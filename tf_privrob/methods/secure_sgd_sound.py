@@ -16,6 +16,7 @@ from tf_privrob import validate
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import checks
 from tf_privrob.methods import hidden_noise
+from tf_privrob.methods import identity
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 from tf_privrob.methods import secure_sgd_config
@@ -116,6 +117,14 @@ class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
       validate.labels(
         self.network.output_shape[-1], len(public_x), public_y=public_y
       )
+
+  def given(self) -> dict[str, Any]:
+    """A public r, or the public data behind it."""
+    public = self._public
+    return {
+      "redistribution": identity.public_hash(public.redistribution),
+      "public_data": identity.public_hash(*(public.data or ())),
+    }
 
   def begin(self, x, y, value_range) -> None:
     """Releases r, or reads that of a resumed run."""

@@ -11,8 +11,8 @@ a new release, with new noise, and is paid for again.
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +47,6 @@ class Session:
     self._root = root
     self._folder = self._ledger = self._key = None
     self._resumed = self._permitted = self._finished = False
-    self._unwritten: list[str] = []
     self.outlet = outlet_lib.Outlet()
     self.watch: journal_lib.Watch | None = None
 
@@ -106,7 +105,9 @@ class Session:
     """Opens or resumes the run in `run_dir`."""
     model, record = self._model, self._model._run_record
     parameters = identity.parameters(model, data, value_range)
+    made = record.setdefault("made_once", {})
     if run_dir is not None:
+      _refuse_made(made)
       folder = pathlib.Path(run_dir).absolute()
       self._resumed = resume
       if resume:
@@ -117,7 +118,7 @@ class Session:
       self._ledger = privacy.Ledger.open(folder / _LEDGER, parameters, resume)
       self._folder = folder
       identity.bind(folder, self._ledger.run, data, model.config.seed, resume)
-      record.update(dict.fromkeys(identity.remembered(folder), True))
+      record.update(dict.fromkeys(self._ledger.facts, True))
     if nonprivate_logs:
       self.remember("nonprivate_logs")
     if model.config.seed is None or resume:
@@ -126,21 +127,13 @@ class Session:
     else:
       digest = identity.digest(model, parameters, data, callbacks)
       self._key = self._root.child("run", digest)
-    made = record.setdefault("made_once", {})
     self.outlet.open(self._key.child("noise"), self._ledger, self._folder, made)
 
   def remember(self, fact: str) -> None:
     """Notes what bears on the proof, for later sessions of the run too."""
     self._model._run_record[fact] = True
-    if self._folder is not None:
-      self._unwritten.append(fact)
-      with contextlib.suppress(OSError):  # tried again before a checkpoint
-        self._write_facts()
-
-  def _write_facts(self) -> None:
-    while self._unwritten:
-      identity.remember(self._folder, self._unwritten[0])
-      del self._unwritten[0]
+    if self._ledger is not None:
+      self._ledger.note_fact(fact)
 
   def _refuse_resume(self, folder: pathlib.Path) -> None:
     plan = self._model._plan
@@ -163,6 +156,7 @@ class Session:
     self.outlet.limit_to(plan.limit)
     if self._ledger is None:
       return
+    self.outlet.require_all_asked()
     self._ledger.settle(model.ledger_parameters(plan), plan.limit)
     if not self._resumed:
       self.save()
@@ -274,13 +268,6 @@ class Session:
     """Writes a checkpoint that is bound to the run and to what it paid."""
     ledger = self._ledger
     if ledger is not None:
-      try:
-        self._write_facts()
-      except OSError as error:
-        raise ValueError(
-          f"Expected to write what bears on the proof into {self._folder}, but"
-          f" it failed ({error}). Free the disk, and resume."
-        ) from error
       checkpoint.save(
         self._folder / _CHECKPOINTS,
         ledger.steps,
@@ -340,6 +327,16 @@ class _Training:
       self._session.remember("ended_by_error")
     if told:
       raise cause from None
+
+
+def _refuse_made(made: Mapping[str, int]) -> None:
+  """Refuses a ledger that would begin after what it is to count."""
+  if made:
+    raise ValueError(
+      f"Expected a method that has released nothing, received one that made"
+      f" {min(made)!r} in memory, which no ledger has counted. Build a fresh"
+      " one, or fit without run_dir."
+    )
 
 
 def _may_be_of_an_example(error: BaseException | None) -> bool:

@@ -2,12 +2,13 @@
 
 `ledger.jsonl` has one JSON object a line: a header (library, version, the run's
 identity and parameters), a line for every session that opened it, for the plan
-(noise, clip norm, allowed steps), for every charge, and for everything that is
-released once. A line carries a checksum over itself and all lines before it,
-and is on the disk (fdatasync) before the call that wrote it returns. So the
-ledger can count a step that never happened, after a crash between charge and
-step, but never miss one that did. Lines have the time to the minute, and
-charges none: how long a step took tells how many examples it had.
+(noise, clip norm, allowed steps), for every charge, for everything that is
+released once, and for facts that take a proof away. A line carries a checksum
+over itself and all lines before it, and is on the disk (fdatasync) before the
+call that wrote it returns. So the ledger can count a step that never happened,
+after a crash between charge and step, but never miss one that did. Lines have
+the time to the minute, charges and facts none: how long a step took tells how
+many examples it had.
 
 A file that was cut back to earlier whole lines looks like an earlier ledger.
 That is what checkpoints are for: each has the run's identity, what was charged
@@ -58,6 +59,7 @@ class Ledger:
     self._plan = history.plan
     self._max_steps = history.max_steps
     self._releases = dict(history.releases)
+    self._facts = history.facts
     self._settled = False
     self._mutex = threading.Lock()
 
@@ -273,9 +275,39 @@ class Ledger:
           known.count, known.settings, digest
         )
 
+  @property
+  def releases(self) -> Mapping[str, ledger_format.ReleaseEntry]:
+    """All that was begun, by name."""
+    return dict(self._releases)
+
   def release_of(self, name: str) -> ledger_format.ReleaseEntry | None:
     """What is known of the releases of a name, None if none was begun."""
     return self._releases.get(name)
+
+  @property
+  def facts(self) -> frozenset[str]:
+    """What was noted of the run, by this session or an earlier one."""
+    return self._facts
+
+  def note_fact(self, fact: str) -> None:
+    """Writes down what takes a proof away; on return it is on the disk.
+
+    Args:
+      fact: one of `ledger_format.FACTS`.
+
+    Raises:
+      LedgerError: if the ledger is closed or cannot be written. Nothing may be
+        released then.
+    """
+    validate.one_of(ledger_format.FACTS, fact=fact)
+    with self._mutex:
+      if fact in self._facts:
+        return
+      self._file.check()
+      line = {"type": "fact", "name": fact, "session": self._session}
+      with self._closed_on_failure():
+        self._facts |= {fact}
+        self._file.append(line)
 
   @contextlib.contextmanager
   def _closed_on_failure(self) -> Iterator[None]:

@@ -23,6 +23,11 @@ try:
 except ImportError:  # Not on Windows: there, nothing guards against two runs.
   fcntl = None
 
+_RESUME = "Free the disk and resume; what was half written counts."
+_ADVICE = {
+  "fact": "What bears on the proof may be lost: free the disk and begin a new"
+  " run_dir."
+}
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
@@ -122,11 +127,12 @@ class LedgerFile:
   def append(self, line: dict) -> None:
     """Writes a line; on return it is on the disk.
 
-    All but charges get the time, to the minute. A step takes longer with more
-    examples, so that times of charges would tell the sizes of the samples.
+    All but charges and facts get the time, to the minute. A step takes longer
+    with more examples, so that times between steps would tell the sizes of the
+    samples.
     """
     self.check()
-    if line["type"] != "charge":
+    if line["type"] not in ("charge", "fact"):
       now = datetime.datetime.now(datetime.timezone.utc)
       line = {**line, "time": now.isoformat(timespec="minutes")}
     text, checksum = ledger_format.encode(line, self.checksum)
@@ -138,7 +144,7 @@ class LedgerFile:
     except OSError as error:
       raise ledger_format.LedgerError(
         f"Cannot write ledger {self.path} ({error}): the step must not be"
-        " taken. Free the disk and resume; what was half written counts."
+        f" taken. {_ADVICE.get(line['type'], _RESUME)}"
       ) from error
     self._size += len(text)
     self._checksums[checksum] = None

@@ -4,9 +4,9 @@ A line may be unfinished only at the end of the file, where a crash cut it
 short. What it was to pay for never began, since the call that wrote it did not
 return; it is counted all the same, as far as it can be read: a charge with its
 count, a release under its name, an opening as a session. A line that is cut
-before its kind can be read is counted as one step, and a release that is cut
-before its name as one more of every release that was begun. Plans and finished
-results pay for nothing, and are dropped.
+before its kind can be read is counted as one step, a release that is cut before
+its name as one more of every release that was begun, and a fact as all facts.
+Plans and finished results pay for nothing, and are dropped.
 
 Earlier versions wrote the time into charges too; it is not read.
 """
@@ -23,6 +23,9 @@ from collections.abc import Mapping
 from typing import Any
 
 FORMAT = 2
+# What may be told of a run besides what it paid: each lowers what its statement
+# proves, and the statement says so.
+FACTS = ("nonprivate_logs", "foreign_weights", "ended_by_error")
 
 
 class LedgerError(ValueError):
@@ -56,6 +59,7 @@ class History:
     max_steps: steps that the last plan allows, None for no limit.
     steps: charged so far, a torn line included.
     releases: what was released once, by name, a torn line included.
+    facts: those of `FACTS` that hold, a torn line included.
     sessions: the line of each opening, with process and time to the minute.
     version: of the library that began the run.
     torn: bytes of an unfinished last line, empty if there is none.
@@ -71,6 +75,7 @@ class History:
   max_steps: int | None
   steps: int
   releases: Mapping[str, ReleaseEntry]
+  facts: frozenset[str]
   sessions: tuple
   version: str
   torn: bytes
@@ -135,6 +140,7 @@ class _Reader:
     self.max_steps: int | None = None
     self.steps = 0
     self.releases: dict[str, ReleaseEntry] = {}
+    self.facts: set[str] = set()
 
   def take(self, line: dict) -> None:
     kind = line["type"]
@@ -148,6 +154,7 @@ class _Reader:
       "charge": self._charge,
       "release": self._release,
       "finished": self._finished,
+      "fact": self._fact,
     }
     if kind not in kinds:
       raise ValueError(f"is of an unknown kind, {kind!r}")
@@ -196,6 +203,12 @@ class _Reader:
       before, digest=line["digest"]
     )
 
+  def _fact(self, line: dict) -> None:
+    names = FACTS if line["name"] is None else (line["name"],)
+    if not set(names) <= set(FACTS):
+      raise ValueError(f"tells an unknown fact, {line['name']!r}")
+    self.facts.update(names)
+
   def history(self, torn: bytes, checksums: tuple, size: int) -> History:
     mended = self._mended(torn) if torn else None
     if mended:
@@ -208,6 +221,7 @@ class _Reader:
       max_steps=self.max_steps,
       steps=self.steps,
       releases=self.releases,
+      facts=frozenset(self.facts),
       sessions=tuple(self.sessions),
       version=self.header["version"],
       torn=torn,
@@ -225,8 +239,11 @@ class _Reader:
     if kind == "session":
       session = self.sessions[-1]["session"] + 1
       return {"type": kind, "session": session, **mended}
+    name = _found(rb', "name": "([\w.-]+)"', torn)
+    if kind == "fact":
+      name = name if name in FACTS else None
+      return {"type": kind, "name": name, **mended}
     if kind == "release":
-      name = _found(rb', "name": "([\w.-]+)"', torn)
       count = self.releases[name].count + 1 if name in self.releases else 1
       line = {"type": kind, "name": name, "count": count}
       return {**line, "settings": _settings(torn), **mended}
