@@ -65,6 +65,7 @@ def main() -> None:
   from experiments import audit_source
   from tf_privrob import run_folder
   from tf_privrob import validate
+  from tf_privrob.report import counted
 
   if not _RUN_DIR.value:
     raise ValueError("Expected --run_dir, the folder of the run.")
@@ -102,8 +103,7 @@ def main() -> None:
       **shared,
     )
   print(audit_record.line(audit))
-  stated = folder.privacy and folder.privacy["text"].split(". ")[0]
-  print(f"The run itself: {stated}.")
+  print(f"The run itself: {counted.read(folder).text().split('. ')[0]}.")
   print(f"Next: python -m experiments.report --run_dir={_RUN_DIR.value}")
 
 

@@ -70,7 +70,7 @@ def now() -> str:
 
 def append(folder, audit: Mapping[str, Any]) -> None:
   """Adds an audit to audit.json; privacy.json gets what it says of the run."""
-  audits = [*_audits(folder), dict(audit)]
+  audits = [*_audits(folder), {"run_id": _run_id(folder), **audit}]
   folder.write_json("audit.json", {"audits": audits})
   statement = _statement(folder)
   if statement is not None:
@@ -89,9 +89,9 @@ def state(folder, statement) -> None:
 def _write(folder, statement) -> None:
   """Writes the statement with what the run's audits found.
 
-  Only an audit of the run's own settings, at the statement's dp_delta, is set
-  beside the statement's figures. A second training stands among the caveats
-  whatever it was.
+  Only an audit of this run and of its own settings, at the statement's
+  dp_delta, is set beside the statement's figures. A second training stands
+  among the caveats whatever it was.
   """
   audits = _audits(folder)
   stated = statement.proven or statement.claimed
@@ -99,6 +99,7 @@ def _write(folder, statement) -> None:
     found
     for found in audits
     if found["scope"] == OWN_SETTINGS
+    and found.get("run_id") in (None, _run_id(folder))
     and stated is not None
     and found["dp_delta"] == stated.dp_delta
   ]
@@ -118,6 +119,11 @@ def _write(folder, statement) -> None:
 def _audits(folder) -> list[dict[str, Any]]:
   """The audits so far."""
   return (folder.read_json("audit.json") or {"audits": []})["audits"]
+
+
+def _run_id(folder) -> str | None:
+  """Which run it is; None in folders of earlier versions."""
+  return (folder.run or {}).get("run_id")
 
 
 def caution(folder, caveat: str) -> None:

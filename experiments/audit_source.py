@@ -25,7 +25,7 @@ class Source:
     method: its registered name.
     config: its settings, without the seed.
     record: what the training released.
-    statement: as the run's privacy.json has it.
+    statement: of the run's privacy.json, as `report.counted` reads it.
     dataset: the examples it was trained on, and its test part.
     network: name or file.
     classifier: file of a classifier behind a denoiser, or None.
@@ -76,7 +76,7 @@ def load(folder, data_dir: str | None = None) -> Source:
   """Reads a run folder; nothing is trained."""
   from tf_privrob import data
   from tf_privrob import methods
-  from tf_privrob import privacy
+  from tf_privrob.report import counted
 
   described = folder.config
   if not described or not folder.has("model.keras") or not folder.privacy:
@@ -101,7 +101,7 @@ def load(folder, data_dir: str | None = None) -> Source:
     method=described["method"].split(" (")[0],
     config=model.config,
     record=model.run_record,
-    statement=privacy.PrivacyStatement.from_dict(folder.privacy),
+    statement=counted.read(folder),
     dataset=inferring.training_data(folder, whole),
     network=described["network"],
     classifier=flags.get("classifier"),

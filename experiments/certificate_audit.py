@@ -68,6 +68,7 @@ def audit_run(
     **settings: of `certify.audit_certificates`.
   """
   from tf_privrob import certify
+  from tf_privrob import models
 
   path = folder.file("certificates.csv")
   if not path.exists():
@@ -95,6 +96,7 @@ def audit_run(
     RESULT,
     {
       "created": now.isoformat(timespec="seconds"),
+      "weights": models.fingerprint(model),
       **result.to_json(),
       "command": command_line,
     },

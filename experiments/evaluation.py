@@ -158,6 +158,7 @@ def evaluate(
   """Attacks, certifies and writes metrics.json after each result."""
   from tf_privrob import binomial
   from tf_privrob import certify
+  from tf_privrob import models
   from tf_privrob import validate
   from tf_privrob.certify import certifier as certifier_lib
 
@@ -168,10 +169,14 @@ def evaluate(
       dataset.x_test[:8],
       "They leave no certificate for a single input: pass --num_certified=0.",
     )
+  weights = models.fingerprint(model)
   before = (folder.metrics if resume else None) or {}
+  if before.get("weights", weights) != weights:
+    before = {}
   predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)
   correct = int((predictions == dataset.y_test).sum())
   metrics = {
+    "weights": weights,
     "clean": {
       "accuracy": correct / len(predictions),
       "count": len(predictions),
@@ -208,6 +213,8 @@ def evaluate(
 
 def save_pictures(folder, model, dataset, predictions, results) -> None:
   """Adversarial examples of each attack at its middle size."""
+  from tf_privrob import models
+
   if len(dataset.input_shape) != 3:
     return
   by_attack = {}
@@ -228,4 +235,5 @@ def save_pictures(folder, model, dataset, predictions, results) -> None:
     labels=dataset.y_test[chosen],
     clean_predictions=predictions[chosen],
     adversarial_predictions=after.reshape(len(names), -1),
+    weights=np.array(models.fingerprint(model)),
   )

@@ -4,7 +4,8 @@ python -m experiments.infer --run_dir=runs/first --attack_eps=0.1
 
 Members are the training examples of the run, non-members its test examples, as
 many of either. What the model says is kept in <run>/nonprivate/membership/, and
-the verdicts are written to membership.json. Stored predictions need no model:
+the verdicts are written to membership.json beside it. Stored predictions need
+no model:
 
 python -m experiments.infer --predictions=mine.npz
 """

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-OUTPUT = "membership.json"
+from tf_privrob.report import leakage
+
+OUTPUT = leakage.FILE
 
 
 def training_data(folder, dataset):
@@ -123,18 +125,18 @@ def bound_of(folder) -> dict[str, Any] | None:
   example is replaced.
   """
   from tf_privrob import membership
+  from tf_privrob.report import counted
 
-  privacy = folder.privacy or {}
-  proven = privacy.get("proven")
-  if not proven:
+  stated = counted.read(folder)
+  if stated is None or stated.proven is None:
     return None
   bound = membership.advantage_bound(
-    proven["dp_epsilon"],
-    proven["dp_delta"],
-    privacy.get("neighbouring", "add_or_remove_one"),
+    stated.proven.dp_epsilon,
+    stated.proven.dp_delta,
+    stated.neighbouring,
     fixed_size=True,
   )
-  return {**bound.to_json(), "condition": privacy.get("condition", "")}
+  return {**bound.to_json(), "condition": stated.condition}
 
 
 def bound_text(bound: dict[str, Any] | None) -> str:
@@ -168,6 +170,7 @@ def infer(
 ) -> dict[str, Any]:
   """Asks the model, judges all strategies and writes membership.json."""
   from tf_privrob import membership
+  from tf_privrob import models
 
   started = time.monotonic()
   members, nonmembers, shared = chosen_points(dataset, num)
@@ -191,6 +194,7 @@ def infer(
   now = datetime.datetime.now(datetime.timezone.utc)
   payload = {
     "created": now.isoformat(timespec="seconds"),
+    "weights": models.fingerprint(model),
     "dataset": dataset.name,
     "num_members": outputs.num_members,
     "num_nonmembers": outputs.num_nonmembers,

@@ -55,6 +55,7 @@ def train_cell(name: str, scale, dataset, folder) -> dict[str, Any]:
 def adopt_cell(name: str, scale, dataset, folder) -> dict[str, Any]:
   """What experiments.robust_training wrote of its training."""
   from tf_privrob import run_folder
+  from tf_privrob.report import counted
 
   found = folder.read_json("train.json")
   for key in ("num_train", "num_test"):
@@ -64,13 +65,11 @@ def adopt_cell(name: str, scale, dataset, folder) -> dict[str, Any]:
         f" received {key}={found[key]} there and {getattr(dataset, key)} here:"
         " members would be the wrong examples. Pass the same --data_dir."
       )
-  privacy = run_folder.RunFolder(folder.file(training.RUN)).privacy or {}
-  audited = privacy.get("audited")
-  condition = found.get("condition") or privacy.get("condition", "")
+  stated = counted.read(run_folder.RunFolder(folder.file(training.RUN)))
   return {
     **{key: value for key, value in found.items() if key != "recipe"},
-    "condition": condition,
-    "audited": found["audited"] if audited is None else audited,
+    **(training.stated(stated) if stated else {}),
+    "condition": found.get("condition") or (stated and stated.condition) or "",
     "label": label(scale.models[name].recipe),
     "studies": dict(scale.models[name].studies),
     "origin": str(folder.path),

@@ -74,6 +74,7 @@ def test_the_binary_audits_a_run(run):
     *("created", "count", "kind", "method", "norm", "confidence"),
     *("violations", "rate", "interval", "allowed", "verdict", "attacks"),
     *("rows", "draws", "seed", "seconds", "command", "closest"),
+    "weights",
   }
   assert found["count"] == 5
   assert f"Verdict: {found['verdict']}." in done.stdout

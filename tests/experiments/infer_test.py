@@ -1,5 +1,6 @@
 """The binary that infers membership, and what it does without flags."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ from experiments import inferring
 from tf_privrob import data
 from tf_privrob import membership
 from tf_privrob import models
+from tf_privrob import privacy
 from tf_privrob import run_folder
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -65,16 +67,41 @@ def test_the_training_set_is_that_of_the_run(dataset, tmp_path):
   np.testing.assert_array_equal(private.x_train, expected.x_train)
 
 
+def _state(folder, dp_epsilon, dp_delta, **fields):
+  proven = privacy.Budget(dp_epsilon, dp_delta)
+  stated = privacy.PrivacyStatement(None, proven, **fields)
+  folder.write_text("privacy.json", stated.to_json())
+
+
+def test_what_one_row_changes_is_all_under_nonprivate(dataset, tmp_path):
+  """The model is the same: only what the inference looks at has one more."""
+  model, seen = models.mlp((5,), 2, seed=1), []
+  added = dataclasses.replace(
+    dataset,
+    x_train=np.concatenate([dataset.x_train, dataset.x_test[5:6]]),
+    y_train=np.append(dataset.y_train, dataset.y_test[5]),
+  )
+  for part in (dataset, added):
+    place = tmp_path / str(len(seen))
+    inferring.infer(
+      run_folder.RunFolder(place), model, part, attack_eps=None, num=None
+    )
+    files = (path for path in place.rglob("*") if path.is_file())
+    seen.append({str(p.relative_to(place)): p.read_bytes() for p in files})
+  first, second = seen
+  changed = {name for name in first if first[name] != second.get(name)}
+  assert "nonprivate/membership.json" in changed
+  assert all(name.startswith("nonprivate/") for name in {*first, *second})
+
+
 def test_a_run_is_written_down(dataset, tmp_path):
   folder = run_folder.RunFolder(tmp_path)
-  folder.write_json(
-    "privacy.json", {"proven": {"dp_epsilon": 1.0, "dp_delta": 1e-3}}
-  )
+  _state(folder, 1.0, 1e-3)
   model = models.mlp((5,), 2, seed=1)
   found = inferring.infer(
     folder, model, dataset, attack_eps=0.1, num=20, targeted=True
   )
-  written = json.loads((tmp_path / "membership.json").read_text())
+  written = json.loads((tmp_path / "nonprivate/membership.json").read_text())
   assert written["num_members"] == written["num_nonmembers"] == 20
   assert written["attack"].startswith("PGD(attack_eps=0.1")
   assert (
@@ -92,10 +119,8 @@ def test_a_run_is_written_down(dataset, tmp_path):
 
 def test_a_bound_stands_with_its_condition_and_is_not_rounded_down(tmp_path):
   folder = run_folder.RunFolder(tmp_path)
-  proven = {"dp_epsilon": 0.99962901, "dp_delta": 1.00001e-5}
-  folder.write_json(
-    "privacy.json", {"proven": proven, "condition": "only on Sundays"}
-  )
+  proven = 0.99962901, 1.00001e-5
+  _state(folder, *proven, condition="only on Sundays")
   bound = inferring.bound_of(folder)
   assert bound["condition"] == "only on Sundays"
   text = inferring.bound_text(bound)
@@ -104,7 +129,7 @@ def test_a_bound_stands_with_its_condition_and_is_not_rounded_down(tmp_path):
   )
   # (1 + tanh(0.99962901)) / 2 = 0.88072 and a little for dp_delta
   assert "a balanced accuracy of 0.8808 at most" in text
-  folder.write_json("privacy.json", {"proven": proven})
+  _state(folder, *proven)
   bound = inferring.bound_of(folder)
   assert bound["condition"] == ""
   assert "dp_delta=1.001e-05) allows" in inferring.bound_text(bound)
@@ -114,7 +139,8 @@ def test_a_bound_stands_with_its_condition_and_is_not_rounded_down(tmp_path):
 def test_nothing_proven_bounds_nothing(tmp_path):
   folder = run_folder.RunFolder(tmp_path)
   assert inferring.bound_of(folder) is None
-  folder.write_json("privacy.json", {"proven": None, "claimed": {"x": 1}})
+  stated = privacy.PrivacyStatement(privacy.Budget(1.0, 0.0), None)
+  folder.write_text("privacy.json", stated.to_json())
   assert inferring.bound_of(folder) is None
 
 

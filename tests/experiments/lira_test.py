@@ -80,7 +80,7 @@ class _Source:
 
 def test_points_learnt_by_heart_are_found_and_written(run):
   folder, dataset = run
-  before = folder.read_json("membership.json")["strategies"]
+  before = folder.read_json(inferring.OUTPUT)["strategies"]
   source = _Source(dataset)
   rows = references.lira(folder, source, 4, seed=1)
   assert source.built == 4
@@ -88,13 +88,13 @@ def test_points_learnt_by_heart_are_found_and_written(run):
   assert online["label"].startswith("LiRA online, 4 reference models")
   assert online["balanced_accuracy"] > 0.85
   assert offline["balanced_accuracy"] > 0.75
-  written = folder.read_json("membership.json")
+  written = folder.read_json(inferring.OUTPUT)
   assert written["strategies"] == before + rows
   assert written["lira"]["references"] == 4
   # Again: nothing is trained, and no row is there twice.
   assert references.lira(folder, source, 4, seed=1) == rows
   assert source.built == 4
-  assert len(folder.read_json("membership.json")["strategies"]) == (
+  assert len(folder.read_json(inferring.OUTPUT)["strategies"]) == (
     len(before) + 2
   )
   # Fewer points: those models were trained on others and do not serve.

@@ -18,6 +18,7 @@ from experiments import membership_train
 from experiments import robust_training_measure
 from tf_privrob import data
 from tf_privrob import membership as membership_lib
+from tf_privrob import privacy
 from tf_privrob import run_folder
 
 pytestmark = pytest.mark.usefixtures("checked_once")
@@ -99,7 +100,8 @@ def test_the_condition_of_an_older_training_is_that_of_its_run(tmp_path):
   digits = data.load("digits")
   sizes = {"num_train": digits.num_train, "num_test": digits.num_test}
   home.write_json("train.json", {**sizes, "audited": None})
-  home.write_json("run/privacy.json", {"condition": "only on Sundays"})
+  stated = privacy.PrivacyStatement(None, None, condition="only on Sundays")
+  home.write_json("run/privacy.json", stated.to_dict())
   found = membership_train.adopt_cell("digits-natural", _TINY, digits, home)
   assert found["condition"] == "only on Sundays"
 

@@ -14,12 +14,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from experiments import audit_record
 from experiments import audit_source
+from experiments import evaluation
+from experiments import inferring
 from experiments import training
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import run_folder
+from tf_privrob.report import results as results_lib
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
@@ -349,3 +353,112 @@ def test_a_run_that_was_killed_is_a_run(tmp_path):
   folder.write_json("config.json", {"method": "dp_sgd"})
   with pytest.raises(ValueError, match=r"config\.json"):
     training.require_no_run(folder, "b.keras")
+
+
+# Whose statement and whose results are in a folder.
+
+
+@pytest.fixture(scope="module")
+def noisier(tmp_path_factory):
+  """A run like `two_runs`, with ten times the noise."""
+  dataset = data.load("digits")
+  folder = run_folder.RunFolder(tmp_path_factory.mktemp("noisier") / "run")
+  planned = methods.DPSGD(models.mlp((8, 8, 1), 10), _SHORT).plan(
+    dataset.num_train, (8, 8, 1)
+  )
+  config = dataclasses.replace(
+    _SHORT, seed=None, noise_multiplier=10 * planned.noise_multiplier
+  )
+  model = training.build("dp_sgd", config, dataset, "mlp")
+  _fit(model, "mlp", dataset, folder)
+  return folder
+
+
+def _stated(folder):
+  return results_lib.read(folder).privacy
+
+
+def test_a_statement_names_its_run_and_weights(two_runs):
+  for folder in two_runs:
+    for field in ("run_id", "weights"):
+      assert folder.privacy[field] == folder.run[field]
+    assert _stated(folder).proven is not None
+
+
+@pytest.mark.parametrize("also", [(), ("run.json",), ("ledger.jsonl",)])
+def test_the_statement_of_another_run_is_not_believed(
+  two_runs, noisier, tmp_path, also
+):
+  folder = _copy(two_runs[0], tmp_path / "run")
+  shutil.copy(noisier.file("privacy.json"), folder.path)
+  for name in also:
+    folder.file(name).unlink()
+  found = _stated(folder)
+  assert found.proven is None
+  assert "another run" in found.caveats[0]
+  assert inferring.bound_of(folder) is None
+  if not also:
+    assert audit_source.load(folder).statement.proven is None
+
+
+def test_a_statement_without_names_must_account_what_the_ledger_counts(
+  two_runs, noisier, tmp_path
+):
+  """Earlier versions named no run in privacy.json."""
+
+  def named_nothing(folder):
+    named = ("run_id", "weights")
+    return {k: v for k, v in folder.privacy.items() if k not in named}
+
+  folder = _copy(two_runs[0], tmp_path / "run")
+  folder.write_json("privacy.json", named_nothing(folder))
+  assert _stated(folder).proven is not None
+  folder.write_json("privacy.json", named_nothing(noisier))
+  assert _stated(folder).proven is None
+  folder.write_json("privacy.json", named_nothing(two_runs[0]))
+  folder.file("ledger.jsonl").unlink()
+  assert _stated(folder).proven is None
+
+
+_PARTS = ("clean", "attacks", "membership", "audits", "examples")
+
+
+def test_results_of_other_weights_do_not_stand_beside_a_statement(
+  two_runs, tmp_path
+):
+  """Whatever was left by an earlier training, or by an earlier session."""
+  folder, digits = _copy(two_runs[0], tmp_path / "run"), data.load("digits")
+  model = training.load_model(folder)
+  attacks, sizes = [("fgsm", "linf", 0.1)], {"num_attacked": 300}
+  evaluation.evaluate(
+    folder, model, digits, attacks, None, num_certified=0, **sizes
+  )
+  inferring.infer(folder, model, digits, attack_eps=None, num=50)
+  audit = {"label": "a", "runs": 9, "confidence": 0.95, "audited": 1e-3}
+  audit |= {"scope": audit_record.OWN_SETTINGS, "dp_delta": _SHORT.dp_delta}
+  audit_record.append(folder, audit)
+  found = results_lib.read(folder)
+  assert not found.problems
+  for name in _PARTS:
+    assert getattr(found, name), name
+  for name in ("run.json", "privacy.json", "ledger.jsonl", "model.keras"):
+    shutil.copy(two_runs[1].file(name), folder.path)
+  found = results_lib.read(folder)
+  assert found.privacy.proven is not None
+  for name in _PARTS:
+    assert not getattr(found, name), name
+  for name in ("metrics.json", "membership.json", "audit.json", "examples.npz"):
+    assert any(name in problem for problem in found.problems), name
+  audit_record.state(folder, found.privacy)
+  assert folder.privacy["audited"] is None
+  again = evaluation.evaluate(
+    folder,
+    training.load_model(folder),
+    digits,
+    [],
+    None,
+    num_certified=0,
+    resume=True,
+    **sizes,
+  )
+  assert again["attacks"] == []

@@ -175,12 +175,16 @@ def stopped(tmp_path_factory):
 
 @pytest.mark.usefixtures("not_rehearsed")
 @pytest.mark.parametrize(
-  "left", ["ledger.jsonl", "checkpoints", "nonprivate/resume.json"]
+  "left",
+  ["ledger.jsonl", "checkpoints", "nonprivate/resume.json", "history.jsonl"],
 )
 def test_an_existing_run_is_not_overwritten(stopped, tmp_path, left):
   (tmp_path / "nonprivate").mkdir()
   source = stopped / left
-  (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / left)
+  if source.is_dir():
+    shutil.copytree(source, tmp_path / left)
+  else:
+    (tmp_path / left).touch()
   with pytest.raises(ValueError, match=rf"found {left}.*resume=True"):
     _fit(tmp_path)
 

@@ -53,6 +53,9 @@ def test_page_shows_every_run_and_parses(tmp_path):
   data = json.loads(written.json.read_text(), parse_constant=pytest.fail)
   assert [run["name"] for run in data["runs"]] == ["a", "b"]
   assert data["runs"][0]["membership"]["advantage"] == 0.21
+  assert data["runs"][0]["membership"]["covered"] is False
+  for shown in (page.text, written.markdown.read_text(encoding="utf-8")):
+    assert "Membership advantage (not covered by the guarantee)" in shown
   assert data["runs"][0]["violations"]["verdict"] == "no violation"
   assert data["runs"][0]["radius"]["kind"] == "proven"
   assert data["not_comparable"] == []
@@ -83,7 +86,9 @@ def _norm(files):
 
 
 def _strategy(files):
-  files["membership.json"]["strategies"] = [leaks.inference("from_shadow")]
+  files["nonprivate/membership.json"]["strategies"] = [
+    leaks.inference("from_shadow")
+  ]
 
 
 _APART = [["a"], ["b"]]
@@ -120,12 +125,12 @@ def test_what_is_not_comparable_is_said_and_not_overlaid(
 
 def test_adversarial_scores_need_the_same_attack_size(tmp_path):
   def adversarial(files):
-    files["membership.json"]["strategies"] = [
+    files["nonprivate/membership.json"]["strategies"] = [
       leaks.inference(score="adversarial_confidence")
     ]
 
   def larger(files):
-    files["membership.json"]["attack_eps"] = 0.2
+    files["nonprivate/membership.json"]["attack_eps"] = 0.2
 
   first = _run(tmp_path / "a", adversarial)
   second = _run(tmp_path / "b", adversarial, larger)

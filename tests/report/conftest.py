@@ -124,6 +124,7 @@ def write_run(path, files):
   """Writes the folder: its JSON files, a history and example pictures."""
   path.mkdir(parents=True, exist_ok=True)
   for name, payload in files.items():
+    (path / name).parent.mkdir(exist_ok=True)
     (path / name).write_text(json.dumps(payload), encoding="utf-8")
   rows = [
     {

@@ -123,7 +123,7 @@ def _audit(**changes):
 
 def _strategy(*arguments, **changes):
   entry = leaks.inference(*arguments, **changes)
-  return _set("membership.json", "strategies", 0, entry)
+  return _set("nonprivate/membership.json", "strategies", 0, entry)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A statement that counts less than the ledger proves nothing."""
+"""A statement of another run, or one that counts too little, proves nothing."""
 
 import json
 
@@ -9,24 +9,26 @@ from tf_privrob import privacy
 from tf_privrob import report
 from tf_privrob.report import results as results_lib
 
-_STEPS = 640
+_STEPS, _PLAN = 640, {"noise_multiplier": 1.2207}
 
 
 @pytest.fixture
 def run(tmp_path, files):
-  """A run folder with a ledger of as many steps as run.json says."""
+  """A run folder whose statement, run.json and ledger belong together."""
   path = conftest.write_run(tmp_path / "run", files)
   ledger = privacy.Ledger.open(path / "ledger.jsonl", {"method": "DPSGD"})
-  ledger.settle({"noise_multiplier": 1.0}, None)
+  ledger.settle(_PLAN, None)
   ledger.charge(_STEPS)
   ledger.close()
-  _write_run_json(path, steps=_STEPS, run_id=ledger.run)
+  names = {"run_id": ledger.run, "weights": "ab12"}
+  _change(path / "run.json", steps=_STEPS, **names)
+  _change(path / "privacy.json", **names)
   return path
 
 
-def _write_run_json(path, **fields):
-  known = json.loads((path / "run.json").read_text())
-  (path / "run.json").write_text(json.dumps({**known, **fields}))
+def _change(path, **fields):
+  known = json.loads(path.read_text())
+  path.write_text(json.dumps({**known, **fields}))
 
 
 def _statement(path):
@@ -37,7 +39,7 @@ def _charge(path, count):
   with privacy.Ledger.open(
     path / "ledger.jsonl", {"method": "DPSGD"}, resume=True
   ) as ledger:
-    ledger.settle({"noise_multiplier": 1.0}, None)
+    ledger.settle(_PLAN, None)
     ledger.charge(count)
 
 
@@ -64,8 +66,11 @@ def test_one_step_more_and_nothing_may_be_promised(run):
 
 
 def test_a_ledger_of_another_run_is_seen(run):
-  _write_run_json(run, run_id="another")
-  assert "another run" in _statement(run).caveats[0]
+  for name in ("run.json", "privacy.json"):
+    _change(run / name, run_id="another")
+  found = _statement(run)
+  assert found.proven is None
+  assert "another run" in found.caveats[0]
 
 
 def test_a_damaged_ledger_is_seen(run):
@@ -77,5 +82,65 @@ def test_a_damaged_ledger_is_seen(run):
 
 
 def test_steps_that_nobody_wrote_down_prove_nothing(run):
-  _write_run_json(run, steps=None)
+  _change(run / "run.json", steps=None)
   assert _statement(run).proven is None
+
+
+@pytest.mark.parametrize("name", ["run.json", "privacy.json"])
+@pytest.mark.parametrize("field", ["run_id", "weights"])
+@pytest.mark.parametrize("value", ["another", None])
+def test_statement_and_run_name_one_run_and_one_model(run, name, field, value):
+  _change(run / name, **{field: value})
+  found = _statement(run)
+  assert found.proven is None
+  assert "another run" in found.caveats[0]
+
+
+def test_a_run_that_cannot_be_read_proves_nothing(run):
+  (run / "run.json").write_text("{")
+  assert _statement(run).proven is None
+
+
+_POISSON = {"kind": "poisson", "sampling_prob": 0.064}
+
+
+@pytest.mark.parametrize(
+  ("plan", "expected"),
+  [
+    ({"noise_multiplier": 1.2207, "sampler": _POISSON}, None),
+    ({"noise_multiplier": 1.22, "sampler": _POISSON}, "more noise"),
+    ({"noise_multiplier": 0.0}, "more noise"),
+    ({"noise_multiplier": 1.2207, "sampler": {"kind": "shuffle"}}, "sampler"),
+    (
+      {**_PLAN, "sampler": {**_POISSON, "sampling_prob": 0.07}},
+      "sampling_prob",
+    ),
+    ({"dp_epsilon": 1.0}, None),
+  ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_statement_accounts_the_plan_of_its_ledger(
+  tmp_path, files, plan, expected, named
+):
+  """Also where both name one run; without names there must be a plan."""
+  path = conftest.write_run(tmp_path, files)
+  with privacy.Ledger.open(path / "ledger.jsonl", {"method": "a"}) as ledger:
+    ledger.settle(plan, None)
+    ledger.charge(_STEPS)
+  names = {"run_id": ledger.run, "weights": "ab12"}
+  release = dict(files["privacy.json"]["releases"][0])
+  release["parameters"] = {
+    "noise_multiplier": 1.2207,
+    "sampling_probability": 0.064,
+  }
+  _change(path / "run.json", **names)
+  _change(path / "privacy.json", releases=[release], **(names if named else {}))
+  if expected is None and not named and "noise_multiplier" not in plan:
+    expected = "names no run"
+  found = _statement(path)
+  assert (found.proven is None) == (expected is not None)
+  if expected:
+    assert expected in found.caveats[0]
+  release["count"] = _STEPS - 1
+  _change(path / "privacy.json", releases=[release])
+  assert _statement(path).proven is None

@@ -146,7 +146,7 @@ def certificate_audit(violations=0, **changes):
 def files():
   """The three files of a run on which everything was run, by name."""
   return {
-    "membership.json": membership(),
+    "nonprivate/membership.json": membership(),
     "audit.json": {"audits": [audit(), two_world()]},
     "certificate_audit.json": certificate_audit(),
   }

@@ -46,6 +46,10 @@ def test_the_whole_page_is_sound(tmp_path, everything):
   assert any(abs(value - 0.99492) < 1e-5 for value in values)
   data = json.loads(written.json.read_text(), parse_constant=pytest.fail)
   assert data["membership"]["advantage"] == 0.21
+  assert data["membership"]["covered"] is False
+  measured = " ".join(data["promises"]["measured"])
+  assert "private training data: not covered by the guarantee" in measured
+  assert "results of audits" in " ".join(data["promises"]["must_not"])
   assert data["audits"][1]["verdict"] == "below proven"
   assert data["certificate_audit"]["verdict"] == "no violation"
   assert len(data["promises"]["may"]) == 2
@@ -76,7 +80,11 @@ def test_the_audit_that_is_proposed_can_be_run(
 @pytest.mark.parametrize(
   ("name", "anchor", "command"),
   [
-    ("membership.json", "membership", r"experiments\.infer --run_dir=\S+"),
+    (
+      "nonprivate/membership.json",
+      "membership",
+      r"experiments\.infer --run_dir=\S+",
+    ),
     (
       "audit.json",
       "audits",
@@ -102,7 +110,7 @@ def test_a_part_that_was_not_run_has_its_command(
 
 
 @pytest.mark.parametrize(
-  "name", ["membership.json", "audit.json", "certificate_audit.json"]
+  "name", ["nonprivate/membership.json", "audit.json", "certificate_audit.json"]
 )
 @pytest.mark.parametrize(
   "content", ['{"broken', "[1]", "{}", '{"audits": [3]}']

@@ -85,7 +85,7 @@ def _file(name, payload):
     ),
     (
       _file(
-        "membership.json",
+        "nonprivate/membership.json",
         {
           "strategies": [
             leaks.inference(advantage=1.0)

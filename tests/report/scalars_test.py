@@ -41,7 +41,7 @@ def test_figures_are_those_of_the_report(tmp_path, everything):
 
 def test_all_of_the_training_data_is_under_nonprivate(tmp_path, everything):
   with_all = scalars.figures(_results(tmp_path / "a", everything))
-  del everything["membership.json"]
+  del everything["nonprivate/membership.json"]
   path = conftest.write_run(tmp_path / "b", everything)
   (path / "history.jsonl").unlink()
   without = scalars.figures(results_lib.read(report.RunFolder(path)))

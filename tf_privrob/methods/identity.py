@@ -24,7 +24,7 @@ from tf_privrob import run_folder
 # Settings that bear on speed and memory only: a resumed run may have others.
 _FREE = ("checkpoint_every", "engine", "jit_compile", "physical_batch_size")
 _FILE = "nonprivate/resume.json"
-_LEFT_BY_A_RUN = ("ledger.jsonl", "checkpoints", _FILE)
+_LEFT_BY_A_RUN = ("ledger.jsonl", "checkpoints", _FILE, "history.jsonl")
 
 
 def parameters(model, data, value_range) -> dict[str, Any]:

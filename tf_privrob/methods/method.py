@@ -194,7 +194,10 @@ class Method(tf.keras.Model):
     """
     if self._session is not None:
       self._session.note()
-    return proven.complete(self, self.statement())
+    record = self._run_record
+    return proven.complete(self, self.statement()).replace(
+      run_id=record.get("run"), weights=record.get("weights")
+    )
 
   def note_foreign_weights(self) -> None:
     """Notes that weights were changed by something else than a release."""

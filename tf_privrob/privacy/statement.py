@@ -70,6 +70,8 @@ class PrivacyStatement:
     tuning: the same of the choice of settings.
     trust_model: who sees what.
     side_channels: which are covered and which are not.
+    run_id: identity of the run in its ledger; None: it has none.
+    weights: fingerprint of the weights that were released, if known.
   """
 
   claimed: Budget | None
@@ -90,6 +92,8 @@ class PrivacyStatement:
   tuning: str = NOT_STATED
   trust_model: str = NOT_STATED
   side_channels: str = NOT_STATED
+  run_id: str | None = None
+  weights: str | None = None
 
   def __post_init__(self):
     validate.one_of(accounting.NEIGHBOURING, neighbouring=self.neighbouring)

@@ -86,6 +86,7 @@ def _membership(results: results_lib.Results) -> dict[str, Any] | None:
     "advantage": membership.headline.advantage,
     "advantage_interval": membership.headline.advantage_interval,
     "advantage_allowed": budget and leakage.most_advantage(budget),
+    "covered": False,  # by the guarantee: computed on private rows
   }
 
 

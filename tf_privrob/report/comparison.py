@@ -115,6 +115,7 @@ def row(run: Run) -> dict[str, Any]:
       "label": best.label,
       "advantage": best.advantage,
       "advantage_interval": best.advantage_interval,
+      "covered": False,
     },
     "violations": audit
     and {

@@ -1,14 +1,12 @@
-"""Does a run's statement count what its ledger counted?
+"""Is the statement in a run folder that of the run, and does it count enough?
 
 The statement is written when a training ends. Whoever goes on with the run, or
 puts another run's files into the folder, leaves a statement that counts less
 than was released; the ledger, which is written before every step, knows better.
+Whoever reads privacy.json reads it here.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from tf_privrob import run_folder
 from tf_privrob.privacy import ledger_format
@@ -16,44 +14,99 @@ from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import metrics as metrics_lib
 
 _LEDGER = "ledger.jsonl"
+_ANOTHER = "{} and {} are not of one run: one of them is of another run"
+_ROUNDING = 1e-9
 
 
-def as_counted(
-  statement: statement_lib.PrivacyStatement,
+def read(
   folder: run_folder.RunFolder,
-  run: Mapping[str, Any],
-) -> statement_lib.PrivacyStatement:
-  """The statement, without its proven figure where the ledger contradicts it.
+) -> statement_lib.PrivacyStatement | None:
+  """The statement of privacy.json, as far as the run folder supports it.
+
+  Its proven figure is taken away, with the reason, unless privacy.json,
+  run.json and the ledger name one run and the same weights, and it accounts at
+  least what the ledger has counted. Files that are missing contradict nothing.
+  A statement of an earlier version, which names no run, needs a ledger that
+  agrees with it and with run.json.
 
   Args:
-    statement: of privacy.json.
-    folder: of the run; one without a ledger contradicts nothing.
-    run: run.json, with the steps that the statement was written for.
+    folder: of the run.
+
+  Returns:
+    the statement; None if there is no privacy.json.
+
+  Raises:
+    ValueError: privacy.json does not hold a statement.
   """
-  reason = _contradiction(folder, run)
-  if reason is None or statement.proven is None:
+  payload = folder.privacy
+  if payload is None:
+    return None
+  statement = statement_lib.PrivacyStatement.from_dict(payload)
+  statement.text()  # refuses a release or an accountant without its figures
+  if statement.proven is None:
+    return statement
+  reason = _contradiction(statement, folder)
+  if reason is None:
     return statement
   return statement.unproven(f"No finite figure is known: {reason}.")
 
 
 def _contradiction(
-  folder: run_folder.RunFolder, run: Mapping[str, Any]
+  statement: statement_lib.PrivacyStatement, folder: run_folder.RunFolder
 ) -> str | None:
-  """Why the statement does not count what the ledger counts, if so."""
-  if not folder.has(_LEDGER):
-    return None
+  """Why the statement is not one of this run, or counts too little."""
+  ledger = None
   try:
-    ledger = ledger_format.read(folder.file(_LEDGER))
-  except ledger_format.LedgerError as error:
-    return f"the ledger cannot be believed ({error})"
-  stated = metrics_lib.whole(run.get("steps"))
+    run = folder.run
+    if folder.has(_LEDGER):
+      ledger = ledger_format.read(folder.file(_LEDGER))
+  except ValueError as error:
+    return f"a file of the run cannot be believed ({error})"
+  named = statement.run_id is not None or statement.weights is not None
+  if run is not None and (named or ledger is None):
+    ours = (statement.run_id, statement.weights)
+    if ours != (run.get("run_id"), run.get("weights")):
+      return _ANOTHER.format("privacy.json", "run.json")
+  if ledger is None:
+    return None
+  if statement.run_id not in (None, ledger.run):
+    return _ANOTHER.format("privacy.json", "the ledger")
+  if (run or {}).get("run_id") not in (None, ledger.run):
+    return _ANOTHER.format("run.json", "the ledger")
+  stated = metrics_lib.whole((run or {}).get("steps"))
   if stated is None:
     return "run.json does not say for how many steps the statement is"
-  if run.get("run_id") not in (None, ledger.run):
-    return "the ledger belongs to another run than the statement"
   if ledger.steps > stated:
     return (
       f"the ledger has counted {ledger.steps:,} steps, and the statement is for"
       f" {stated:,}"
     )
+  return _unaccounted(statement, ledger)
+
+
+def _unaccounted(
+  statement: statement_lib.PrivacyStatement, ledger: ledger_format.History
+) -> str | None:
+  """What the ledger counted or planned and the statement does not account."""
+  plan = {**ledger.parameters, **(ledger.plan or {})}
+  sampler = plan.get("sampler") or {}
+  first = statement.releases[0] if statement.releases else {}
+  accounted = first.get("parameters", {})
+  noise = plan.get("noise_multiplier")
+  if noise is None and statement.run_id is None:
+    return "privacy.json names no run, and the ledger no noise to compare"
+  if noise is not None:
+    if plan.get("units") == "mean":  # TransDenoiser's noise is that of a mean
+      noise *= sampler["expected_batch_size"]
+    if not accounted.get("noise_multiplier", 0) <= noise * (1 + _ROUNDING):
+      return f"the statement accounts more noise than the ledger, {noise:g}"
+  if statement.sampler != sampler.get("kind", statement.sampler):
+    return f"the statement is not about the ledger's sampler, {sampler['kind']}"
+  if statement.sampler == "shuffle":  # counted by participations
+    return None
+  prob = sampler.get("sampling_prob", 0.0)
+  if accounted.get("sampling_probability", 1.0) < prob * (1 - _ROUNDING):
+    return f"the statement accounts a sampling_prob below the ledger's, {prob}"
+  if first.get("count", ledger.steps) < ledger.steps:
+    return f"the statement accounts fewer steps than the ledger, {ledger.steps}"
   return None

@@ -1,4 +1,4 @@
-"""What membership inference found (membership.json), typed, and its limits.
+"""What membership inference found (`FILE`), typed, and its limits.
 
 Each strategy says "member" or "non-member" of examples that were or were not
 trained on. TPR is the share of members it calls members, FPR the share of
@@ -33,9 +33,11 @@ from typing import Any
 
 import numpy as np
 
+from tf_privrob import run_folder
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import metrics as metrics_lib
 
+FILE = run_folder.NONPRIVATE + "membership.json"
 ORACLE = "oracle"
 _FAILURE_PROB = 0.05
 

@@ -20,7 +20,7 @@ _HEAD = (
   "Clean",
   "Under attack",
   "Radius",
-  "Membership advantage",
+  "Membership advantage (not covered by the guarantee)",
   "Violations",
 )
 

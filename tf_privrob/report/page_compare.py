@@ -47,7 +47,8 @@ _SECTIONS = {  # title, lead, what was not run, the binary that runs it
   "roc": (
     "Membership inference",
     "The same strategy and score of each run, on log axes; the strongest"
-    " strategy of each run is in the table.",
+    " strategy of each run is in the table. Computed on private training data:"
+    " not covered by the guarantee.",
     "membership inference",
     "infer",
   ),
@@ -125,7 +126,7 @@ def _table(runs: Sequence[comparable.Run]) -> Html:
     "Clean",
     "Under attack",
     "Radius",
-    "Membership advantage",
+    "Membership advantage (not covered by the guarantee)",
     "Violations",
   )
   small = "privacy as (dp_epsilon, dp_delta); with 95% intervals"

@@ -196,7 +196,10 @@ def _membership(results: results_lib.Results) -> str:
     beside = f" ({condition})" if condition else ""
     allowed = f"{formats.upper(100 * most, 1)}%"
     sentence += f" and the proven privacy{beside} allows {allowed}"
-  return f"{sentence}; a better one may do better."
+  return (
+    f"{sentence}; a better one may do better. Computed on the private training"
+    " data: not covered by the guarantee."
+  )
 
 
 def _withstood(results: results_lib.Results) -> str:
@@ -254,18 +257,20 @@ def _not_robust(results: results_lib.Results) -> list[str]:
 
 
 def _not_covered(results: results_lib.Results) -> list[str]:
-  """Figures that were computed on the private data without noise."""
+  """Figures that were computed on the private data and are in no budget."""
   found = []
   names = {name for row in results.history for name in row}
   if any(name.startswith(run_folder.NONPRIVATE) for name in names):
     found.append("training statistics under nonprivate/")
   if results.membership is not None:
     found.append("results of membership inference")
+  if results.audits:
+    found.append("results of audits")
   if not found or results.privacy is None or results.privacy.proven is None:
     return []
   return [
-    f"That a publication of {' or '.join(found)} is private: no noise covers"
-    " figures computed on the training data."
+    f"That a publication of {' or '.join(found)} is private: no budget"
+    " counts figures computed on the training data."
   ]
 
 

@@ -93,6 +93,7 @@ class _Reader:
 
   def __init__(self):
     self.problems: list[str] = []
+    self.run: Mapping[str, Any] = {}
 
   def attempt(self, what: str, read: Callable[[], Any]) -> Any:
     try:
@@ -106,9 +107,31 @@ class _Reader:
 
     def read() -> Any:
       payload = folder.read_json(name)
-      return None if payload is None else parse(payload)
+      if payload is None:
+        return None
+      self.require_own(payload.get("weights"))
+      return parse(payload)
 
     return self.attempt(name, read)
+
+  def require_own(self, named: str | None, own: str = "weights") -> None:
+    """Refuses a result of others than the run's weights, or of another run.
+
+    Args:
+      named: by the result; None: by an earlier version, which named nothing.
+      own: the field of run.json that it must be.
+    """
+    expected = self.run.get(own)
+    if None not in (named, expected) and named != expected:
+      raise ValueError(
+        f"expected a result for this run, received one for other {own}"
+        f" ({str(named)[:8]}); it is not shown. Run that step again"
+      )
+
+  def audit(self, entry: Mapping[str, Any]) -> audits_lib.Audit:
+    """An entry of audit.json, if it is about this run."""
+    self.require_own(entry.get("run_id"), "run_id")
+    return audits_lib.parse_audit(entry)
 
   def each(self, what: str, entries: Any, parse: Callable[[Any], Any]) -> tuple:
     """The entries that can be read."""
@@ -143,15 +166,11 @@ def read(folder: run_folder.RunFolder) -> Results:
   """Reads the whole run folder."""
   reader = _Reader()
   config = reader.attempt("config.json", lambda: folder.config)
-  run = reader.attempt("run.json", lambda: folder.run)
-  payload = reader.attempt("privacy.json", lambda: folder.privacy)
-  measured = reader.attempt("metrics.json", lambda: folder.metrics) or {}
+  run = reader.run = reader.attempt("run.json", lambda: folder.run) or {}
+  privacy = reader.attempt("privacy.json", lambda: counted.read(folder))
+  measured = reader.file(folder, "metrics.json", dict) or {}
   history = reader.attempt("history.jsonl", lambda: folder.history)
-  examples = reader.attempt("examples.npz", lambda: _examples(folder))
-  privacy = payload and reader.attempt(
-    "privacy.json",
-    lambda: counted.as_counted(_statement(payload), folder, run or {}),
-  )
+  examples = reader.attempt("examples.npz", lambda: _examples(folder, reader))
   clean = measured.get("clean") and reader.attempt(
     "metrics.json, clean",
     lambda: metrics_lib.parse_accuracy(measured["clean"]),
@@ -163,7 +182,7 @@ def read(folder: run_folder.RunFolder) -> Results:
       measured["smoothed"], ("unknown",) if kinds is None else kinds
     ),
   )
-  membership = reader.file(folder, "membership.json", leakage_lib.parse)
+  membership = reader.file(folder, leakage_lib.FILE, leakage_lib.parse)
   entries = reader.file(folder, "audit.json", audits_lib.parse_audits)
   certificate_audit = reader.file(
     folder, "certificate_audit.json", audits_lib.parse_certificates
@@ -173,9 +192,9 @@ def read(folder: run_folder.RunFolder) -> Results:
   return Results(
     run_dir=str(folder.path),
     config=config or {},
-    run=run or {},
+    run=run,
     history=tuple(history or ()),
-    privacy=privacy or None,
+    privacy=privacy,
     clean=clean or None,
     attacks=reader.each(
       "metrics.json, attack",
@@ -186,16 +205,10 @@ def read(folder: run_folder.RunFolder) -> Results:
     examples=examples,
     commands=tuple(map(str, measured.get("commands") or ())),
     membership=membership,
-    audits=reader.each("audit.json, audit", entries, audits_lib.parse_audit),
+    audits=reader.each("audit.json, audit", entries, reader.audit),
     certificate_audit=certificate_audit,
     problems=tuple(reader.problems),
   )
-
-
-def _statement(payload: dict[str, Any]) -> statement_lib.PrivacyStatement:
-  statement = statement_lib.PrivacyStatement.from_dict(payload)
-  statement.text()  # refuses a release or an accountant without its figures
-  return statement
 
 
 def _kinds(folder: run_folder.RunFolder) -> set[str]:
@@ -208,11 +221,15 @@ def _kinds(folder: run_folder.RunFolder) -> set[str]:
   return {row.get("kind") or "unknown" for row in csv.DictReader(lines)}
 
 
-def _examples(folder: run_folder.RunFolder) -> dict[str, np.ndarray] | None:
+def _examples(
+  folder: run_folder.RunFolder, reader: _Reader
+) -> dict[str, np.ndarray] | None:
   """The example pictures, or None where the inputs are not pictures."""
   arrays = folder.examples
   if arrays is None:
     return None
+  if "weights" in arrays:
+    reader.require_own(str(arrays["weights"]))
   missing = sorted(set(_EXAMPLE_RANKS) - set(arrays))
   if missing:
     raise ValueError(f"expected arrays {', '.join(missing)}, received none")
