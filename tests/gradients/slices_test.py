@@ -89,7 +89,9 @@ def test_sums_by_group_are_those_of_the_loop(joint):
       place = order.index(variable.ref())
       flat = [[g for part in row for g in part][place] for row in expected]
       want = sum(m * g for m, g in zip(members, flat))
-      np.testing.assert_allclose(value, (1 - factors.MARGIN) * want, atol=1e-5)
+      np.testing.assert_allclose(
+        value, (1 - factors.SMALLEST_MARGIN) * want, atol=1e-5
+      )
   np.testing.assert_allclose(
     seen[0], in_first[:, None] * coefficients, rtol=1e-4
   )

@@ -95,7 +95,7 @@ def worst_share(
   """Largest shift of a unit over the accounted one; raises where it is above 1.
 
   Nothing is allowed for rounding, for which the library leaves room itself:
-  measured were 0.99 for clipped gradients, 0.999998 for halfspaces.
+  measured were 0.9995 for clipped gradients, 0.999998 for halfspaces.
 
   Args:
     pair: the samplers.

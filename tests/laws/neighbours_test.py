@@ -23,7 +23,7 @@ _AT_FIRST_PLACE = ("ordinary", "another label", "high", "not a number")
 # How much of the accounted shift some canary must reach: a measurement that
 # never comes near the bound would not see it broken. Two rows of a shuffled
 # epoch are rarely opposite, which the bound allows for.
-_REACHED = {"poisson": 0.98, "shuffle": 0.6, "full_batch": 0.98}
+_REACHED = {"poisson": 0.99, "shuffle": 0.6, "full_batch": 0.99}
 _GRADIENTS = sorted(t for t in cases.TABLE if t[0] in cases.BY_GRADIENTS)
 
 
@@ -82,7 +82,7 @@ def test_the_bound_of_a_shuffled_epoch_is_reached():
   without = law.run(bench, pair, x, y)
   with_it = law.run(bench, pair, x, y, (x[0], 1))
   accounted = bench.accounted(pair.steps)["parameters"]["noise_multiplier"]
-  assert law.worst_share(pair, with_it, without, accounted) > 0.989
+  assert law.worst_share(pair, with_it, without, accounted) > 0.999
 
 
 @pytest.mark.parametrize("name", list(cases.HALFSPACES))

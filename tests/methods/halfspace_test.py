@@ -309,12 +309,13 @@ def test_a_run_that_may_stop_accounts_all_planned_steps(composition):
   assert few.spent_dp_epsilon(0) == 0
 
 
-def test_a_run_that_cannot_stop_accounts_the_steps_that_were_taken():
+def test_a_run_that_is_interrupted_accounts_all_planned_steps():
   x, y = cases.arrays()
   found = cases.method(noise_multiplier=None)
   with pytest.raises(KeyboardInterrupt):
     found.fit(x, y, verbose=0, callbacks=[interrupt.StopAfter(3)])
-  assert found.privacy_statement().releases[0]["count"] == 3
+  assert found.run_record["steps"] == 3
+  assert found.privacy_statement().releases[0]["count"] == 36
   assert found.spent_dp_epsilon(3) < found.spent_dp_epsilon(36)
 
 

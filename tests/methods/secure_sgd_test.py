@@ -259,7 +259,10 @@ def test_paper_with_a_public_r_is_dp_sgd_with_a_shifted_bias():
   found[1] = found[1] + method.fixed_noise.numpy()[0]
   for mine, theirs in zip(found, plain.network.weights):
     np.testing.assert_allclose(mine, theirs, atol=1e-6)
-  assert method.privacy_statement() == plain.privacy_statement()
+  stated = [
+    m.privacy_statement().replace(weights=None) for m in (method, plain)
+  ]
+  assert stated[0] == stated[1]
 
 
 def test_only_trainable_layers_are_trained():

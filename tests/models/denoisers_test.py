@@ -122,7 +122,7 @@ def test_clipped_gradients_equal_the_loop(name):
     expected = sum(
       gs[index] * min(1, clip / norm) for gs, norm in zip(per_example, norms)
     )
-    expected *= 1 - factors.MARGIN
+    expected *= 1 - factors.SMALLEST_MARGIN
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5 * clip)
   assert int(result.clipped) == 2
 

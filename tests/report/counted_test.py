@@ -65,6 +65,17 @@ def test_one_step_more_and_nothing_may_be_promised(run):
   assert "2.987" not in page
 
 
+def test_facts_against_a_proof_are_seen(run):
+  """A session that ended by an error left the statement of the one before."""
+  with privacy.Ledger.open(
+    run / "ledger.jsonl", {"method": "DPSGD"}, resume=True
+  ) as ledger:
+    ledger.note_fact("ended_by_error")
+  found = _statement(run)
+  assert found.proven is None
+  assert "ended_by_error" in found.caveats[0]
+
+
 def test_a_ledger_of_another_run_is_seen(run):
   for name in ("run.json", "privacy.json"):
     _change(run / name, run_id="another")

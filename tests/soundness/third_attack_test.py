@@ -259,11 +259,11 @@ def test_rows_that_are_half_a_unit_of_the_sum_are_not_lost(count):
   network.set_weights([np.zeros((1, 2), "float32")])
   method.simulate(count)
   top = 64.0 if count == 2048 else 256.0
-  part = 0.1 * (1 - factors.MARGIN) / np.sqrt(2)
+  part = 0.1 * (1 - method._clipped._margin) / np.sqrt(2)
   first = int(top // part) + 1
   for share in (0.51, 0.75):
     x = np.ones((count, 1), "float32")
-    x[first:] = share * top * 2.0**-24 * 2 / (1 - factors.MARGIN)
+    x[first:] = share * top * 2.0**-24 * 2 / (1 - method._clipped._margin)
     y = (np.arange(count) >= first).astype("int64")
     assert _shift(method, (x, y), (x[1:], y[1:])) <= 1
 

@@ -112,7 +112,7 @@ class ClippedGradients:
     most_rows: int | None = None,
   ):
     validate.positive(l2_clip_norm=l2_clip_norm)
-    self._block = factors.summing(most_rows or sys.maxsize)
+    self._block, self._margin = factors.summing(most_rows or sys.maxsize)
     self._refuse(network)
     self.l2_clip_norm = float(l2_clip_norm)
     self.variables = list(network.trainable_variables)
@@ -197,7 +197,7 @@ class ClippedGradients:
   def _clip_factors(self, norms: tf.Tensor) -> tf.Tensor:
     """min(1, C / |g|), less the margin for rounding."""
     bound = self.l2_clip_norm
-    return (1 - factors.MARGIN) * bound / tf.maximum(norms, bound)
+    return (1 - self._margin) * bound / tf.maximum(norms, bound)
 
   def over_chunks(
     self,
@@ -292,7 +292,7 @@ class ClippedGradients:
       if self._jit_compile:
         checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
     if self.engine != "loop":
-      sum_by_place = places.sum_by_place(graph)
+      sum_by_place = places.sum_by_place(graph, real[0].shape[0])
       if sum_by_place or not self._alike_everywhere(batch, seed):
         warnings.warn(_BY_PLACE.format(sum_by_place or "none"), stacklevel=2)
         self.engine = "loop"
@@ -300,29 +300,35 @@ class ClippedGradients:
   def _alike_everywhere(self, batch, seed) -> bool:
     """Whether a row's part is the same, to the bit, wherever it stands.
 
-    Asked of the loss itself; of the network alone if the loss draws random
-    numbers, which other places have others of.
+    Asked at random weights, which hide nothing behind a zero, of the loss
+    itself; of the network alone if the loss draws random numbers, which other
+    places have others of.
     """
-    found = places.same_everywhere(self._clipped_row, batch, seed)
-    if found is None:
-      loss_fn, self._loss_fn = self._loss_fn, self._plain_loss
-      try:
-        found = places.same_everywhere(self._clipped_row, batch, seed)
-      finally:
-        self._loss_fn = loss_fn
+    with checking.random_weights(self.variables, 1.0):
+      found = places.same_everywhere(self._clipped_row, batch, seed)
+      if found is None:
+        loss_fn, self._loss_fn = self._loss_fn, self._plain_loss
+        try:
+          found = places.same_everywhere(self._clipped_row, batch, seed)
+        finally:
+          self._loss_fn = loss_fn
     return found is not False
 
   def _clipped_row(self, batch, place, seed) -> list[tf.Tensor]:
-    """What the row at this place adds to the sum."""
-    mask = tf.one_hot(place, batch[0].shape[0])
-    return self._sum(batch, mask, seed).gradients
+    """What the row at this place adds to the sum, and its loss."""
+    found, losses, _ = self._per_example(batch, seed)
+    norms = factors.norms([factor.squared_norms() for factor in found])
+    weights = self._clip_factors(norms)
+    weights = tf.where(tf.range(len(weights)) == place, weights, 0.0)
+    sums = [factor.weighted_sum(weights, self._block) for factor in found]
+    return [*sums, losses[place]]
 
   def _plain_loss(self, batch, seed) -> tf.Tensor:
     """A loss of all outputs of the network at inference, without draws."""
     del seed
     outputs = self._network(batch[0])
     flat = tf.reshape(outputs, [outputs.shape[0], -1])
-    return tf.reduce_logsumexp(flat, axis=1) - flat[:, 0]
+    return tf.reduce_sum(tf.nn.softplus(flat), axis=1)
 
   def _pass(self, batch, seed):
     """All that a real batch is put through before its sum is taken."""

@@ -21,12 +21,12 @@ import tensorflow as tf
 # be taken for zero.
 _UNIT = 2.0**-24
 _TINY = 2.0**-126
-# Of sums over rows: rows of a block, and the margin of clipping, the same for
-# all data sets.
+# Of sums over rows: rows of a block, and the margin of clipping. The least is
+# for what a last rounding to float32 may do to a sum.
 _FORMED = 4
 _BLOCKS = (256, 128, 64, 32, 16, 8)
 _FEW_BLOCKS = 8  # one product each; more of them are one batch of products
-MARGIN = 1e-2
+SMALLEST_MARGIN, _LARGEST_MARGIN = 5e-4, 1e-2
 
 
 def _rounding(operations: int) -> float:
@@ -210,21 +210,29 @@ def _sum_of_products(
   )
 
 
-def summing(most_rows: int) -> int | None:
-  """How many of so many rows to add up in float32 at a time; None: float64.
+def summing(most_rows: int) -> tuple[int | None, float]:
+  """How to add up so many rows, and the share of C that it may be off.
 
   Rows of norm at most C, added up in float32 in blocks of b and these in
   float64, are off by at most rounding(b) C a row, in whatever order a block is
   added (Higham 2002, Section 4.2). The sums of two neighbours, in which a row
   may stand in another block, are both off: by 2 N rounding(b) C for N rows.
-  Blocks are as long as that is at most `MARGIN` C, by which clipping stays
-  below C; where even short ones would exceed it, all is added in float64.
+  Blocks are as long as that is at most one part in a hundred; where even short
+  ones would exceed it, all is added in float64.
 
   It is a bound where a row's part is one vector: formed before, or one product.
   Rows of several positions that are not formed are added in float64.
+
+  Returns:
+    b, None for float64; and the margin, by which clipping stays below C. It
+    follows from public numbers: that of rows, or their probability of taking
+    part.
   """
-  fits = (b for b in _BLOCKS if 2 * most_rows * _rounding(b) <= MARGIN)
-  return next(fits, None)
+  for block in _BLOCKS:
+    margin = 2 * most_rows * _rounding(block)
+    if margin <= _LARGEST_MARGIN:
+      return block, max(margin, SMALLEST_MARGIN)
+  return None, SMALLEST_MARGIN
 
 
 def over_positions(tensor: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -21,37 +22,48 @@ _PACKET = 16
 _SIZE, _PLACES = 32, (1, 2, 3, 5, 8, 13, 31)
 
 
-def sum_by_place(graph: tf.Graph) -> str | None:
+def sum_by_place(graph: tf.Graph, rows: int | None = None) -> str | None:
   """Names a sum whose order of additions depends on the place of a row.
 
   Where axes in the middle are added up, TensorFlow takes packets of 4, 8 or 16
   numbers along the last axis in one order of additions, and what does not fill
   a packet within one row in another. All rows are alike only if the axes behind
   hold whole packets, or less than one.
+
+  Args:
+    graph: of a pass.
+    rows: of its batch, if known; a tensor whose first axis holds no multiple of
+      them has no rows.
   """
-  for name, shape, axes in _sums(graph):
-    kept = math.prod(shape[max(axes) + 1 :])
-    if kept not in _FEW and kept % _PACKET:
-      return name
+  for operation in _operations(graph):
+    shape = operation.inputs[0].shape if operation.type in _SUMS else None
+    if shape is None or (rows and shape.rank and (shape[0] or 0) % rows):
+      continue
+    if shape.rank is None or None in shape[1:]:
+      return operation.name
+    if any(_by_place(shape, axes) for axes in _axes(operation, shape.rank)):
+      return operation.name
   return None
 
 
-def _sums(graph: tf.Graph) -> Iterator[tuple[str, list[int], list[int]]]:
-  """Name, shape and added axes of all sums over more than one number."""
-  for operation in _operations(graph):
-    if operation.type not in _SUMS:
-      continue
-    shape, axes = (
-      operation.inputs[0].shape,
-      tf.get_static_value(operation.inputs[1]),
-    )
-    if shape.rank is None or axes is None or None in shape[1:]:
-      yield operation.name, [0, 1, 5], [1]  # of unknown axes: it may be one
-      continue
-    axes = [int(axis) % shape.rank for axis in np.ravel(axes)]
-    # Over the first axis a sum is no row's own.
-    if axes and 0 not in axes and math.prod(shape[a] for a in axes) > 1:
-      yield operation.name, list(shape), axes
+def _by_place(shape: Sequence[int], axes: Sequence[int]) -> bool:
+  axes = [axis for axis in axes if shape[axis] != 1]
+  if not axes or 0 in axes:
+    return False  # nothing is added, or over the first axis: no row's own
+  kept = math.prod(shape[max(axes) + 1 :])
+  return kept not in _FEW and kept % _PACKET > 0
+
+
+def _axes(operation: tf.Operation, rank: int) -> list[list[int]]:
+  """Which axes are added up; any single one, where nobody knows."""
+  axes = tf.get_static_value(operation.inputs[1])
+  if axes is None:
+    try:  # a vectorised loop shifts them by an addition
+      with tf.compat.v1.Session(graph=operation.graph) as session:
+        axes = session.run(operation.inputs[1])
+    except (tf.errors.OpError, ValueError):
+      return [[axis] for axis in range(1, rank)]
+  return [[int(axis) % rank for axis in np.ravel(axes)]]
 
 
 def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
@@ -61,6 +73,23 @@ def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
     called = graph._get_function(function.signature.name)
     if getattr(called, "graph", None) is not None:
       yield from called.graph.get_operations()
+
+
+def alike_everywhere(network: tf.keras.Model) -> bool:
+  """Whether rows of the network's output are the same at every place."""
+  shape = tuple(network.input_shape[1:])
+  graph = tf.function(network).get_concrete_function(
+    tf.TensorSpec([None, *shape])
+  )
+  if sum_by_place(graph.graph) is not None:
+    return False
+  rows = np.random.default_rng(0).random((1, *shape), np.float32)
+
+  def row(batch, place, seed):
+    del seed
+    return network(batch[0])[place]
+
+  return bool(same_everywhere(row, [rows], tf.zeros([2], tf.int32)))
 
 
 def same_everywhere(function, batch, seed) -> bool | None:
@@ -80,7 +109,8 @@ def same_everywhere(function, batch, seed) -> bool | None:
 
   def part(place, seed):
     moved = tuple(tf.constant(np.roll(tensor, place, 0)) for tensor in rows)
-    return [t.numpy() for t in function(moved, tf.constant(place), seed)]
+    found = function(moved, tf.constant(place), seed)
+    return [tensor.numpy() for tensor in tf.nest.flatten(found)]
 
   first = part(0, seed)
   if not all(map(np.array_equal, first, part(0, seed + 1))):

@@ -136,7 +136,7 @@ class SlicedGradients(clipping.ClippedGradients):
       members=tf.stack([tf.reduce_sum(members) for members in groups]),
       statistics=self._statistics(
         [factors.zero_rows(bad, tensor) for tensor in batch],
-        groups[0][:, tf.newaxis] * coefficients / (1 - factors.MARGIN),
+        groups[0][:, tf.newaxis] * coefficients / (1 - self._margin),
       ),
     )
 

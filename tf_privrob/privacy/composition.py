@@ -172,11 +172,19 @@ def _distribution(leaves, neighbouring, accuracy, pure):
   if any(_spread(event) < _LEAST_SPREAD for event, _ in leaves):
     return None
   interval = _interval(leaves, neighbouring, accuracy)
+  # Less can be lost than one cell of the grid, which the library refuses.
+  if any(-math.log1p(-q) <= interval for q in _probabilities(leaves) if q < 1):
+    return None
   parts = [_one_use(event, count, interval) for event, count in leaves]
   for dp_epsilon, count in pure:
     parts.append((_randomized_response(dp_epsilon, interval), count))
   nothing = (privacy_loss_distribution.identity(interval), 1)
   return loss_distribution.compose(parts or [nothing])
+
+
+def _probabilities(leaves: Leaves) -> list[float]:
+  """Of taking part, in every event that is sampled."""
+  return [getattr(event, "sampling_probability", 1.0) for event, _ in leaves]
 
 
 def _one_use(event: dp_accounting.DpEvent, count: int, interval: float):

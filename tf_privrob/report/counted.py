@@ -69,6 +69,9 @@ def _contradiction(
       return _ANOTHER.format("privacy.json", "run.json")
   if ledger is None:
     return None
+  if ledger.facts:
+    facts = ", ".join(sorted(ledger.facts))
+    return f"the ledger notes what takes a proof away ({facts})"
   if statement.run_id not in (None, ledger.run):
     return _ANOTHER.format("privacy.json", "the ledger")
   if (run or {}).get("run_id") not in (None, ledger.run):
