@@ -23,6 +23,7 @@ _Name = Union[int, str]
 _ROOT = b"tf_privrob seed"
 _CHILD = b"tf_privrob child"
 _LARGEST = 2**128
+_PART = 2**14  # numbers at a time
 
 
 def check_seed(seed: int | None) -> None:
@@ -115,15 +116,20 @@ class Key:
 
     The radius is made of a 53-bit uniform number and reaches 8.57. Cosine and
     sine of the angle come from the tangent of its half, which NumPy computes
-    several times faster than either.
+    several times faster than either; a part that fits the cache at a time.
     """
     half = (count + 1) // 2
-    first, second = self.uniform(2 * half).reshape(2, half)
-    tangent = np.tan(np.pi * (second - 0.5))
-    square = tangent * tangent
-    scale = np.sqrt(-2.0 * np.log1p(-first)) / (1.0 + square)
-    pairs = [scale * (1.0 - square), scale * (2.0 * tangent)]
-    return np.concatenate(pairs)[:count]
+    uniform = self.uniform(2 * half).reshape(2, half)
+    found = np.empty((2, half))
+    for start in range(0, half, _PART):
+      part = slice(start, start + _PART)
+      first, second = uniform[:, part]
+      tangent = np.tan(np.pi * (second - 0.5))
+      square = tangent * tangent
+      scale = np.sqrt(-2.0 * np.log1p(-first)) / (1.0 + square)
+      np.multiply(scale, 1.0 - square, out=found[0, part])
+      np.multiply(scale, 2.0 * tangent, out=found[1, part])
+    return found.reshape(-1)[:count]
 
   def permutation(self, count: int) -> np.ndarray:
     """A uniformly random order of 0, ..., count - 1.

@@ -19,6 +19,9 @@ from tf_privrob import privacy
 from tf_privrob.methods import identity
 from tf_privrob.methods import session as session_lib
 
+# What is asked here comes after the gradients were checked.
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 _MAP = np.arange(1.0, 7.0)
 
 

@@ -281,6 +281,7 @@ class ClippedGradients:
     )
     traced = (real, tf.TensorSpec([2], seed.dtype))
     graph = state.refuse_state(self._pass, self._network, traced, (batch, seed))
+    random, alike = places.draws(graph), True
     if self.engine != "ghost":
       # What a vectorised pass leaves out, another engine might not.
       whole = (batch, seed)
@@ -288,31 +289,34 @@ class ClippedGradients:
     else:
       for size in sizes:
         tried = tf.function(self._rows_and_sums)
-        checking.replace_rows(tried, self.variables, batch, seed, size)
+        whole = size % places.PACKET == 0  # as chunks are
+        alike &= checking.replace_rows(
+          tried, self.variables, batch, seed, size, moves=whole and not random
+        )
       if self._jit_compile:
         checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
     if self.engine != "loop":
       sum_by_place = places.sum_by_place(graph, real[0].shape[0])
-      if sum_by_place or not self._alike_everywhere(batch, seed):
+      if self.engine != "ghost" or random:
+        alike = self._alike_everywhere(batch, seed, random)
+      if sum_by_place or not alike:
         warnings.warn(_BY_PLACE.format(sum_by_place or "none"), stacklevel=2)
         self.engine = "loop"
 
-  def _alike_everywhere(self, batch, seed) -> bool:
+  def _alike_everywhere(self, batch, seed, random: bool) -> bool:
     """Whether a row's part is the same, to the bit, wherever it stands.
 
     Asked at random weights, which hide nothing behind a zero, of the loss
     itself; of the network alone if the loss draws random numbers, which other
     places have others of.
     """
-    with checking.random_weights(self.variables, 1.0):
-      found = places.same_everywhere(self._clipped_row, batch, seed)
-      if found is None:
-        loss_fn, self._loss_fn = self._loss_fn, self._plain_loss
-        try:
-          found = places.same_everywhere(self._clipped_row, batch, seed)
-        finally:
-          self._loss_fn = loss_fn
-    return found is not False
+    loss_fn = self._loss_fn
+    try:
+      self._loss_fn = self._plain_loss if random else loss_fn
+      with checking.random_weights(self.variables, 1.0):
+        return places.same_everywhere(self._clipped_row, batch, seed)
+    finally:
+      self._loss_fn = loss_fn
 
   def _clipped_row(self, batch, place, seed) -> list[tf.Tensor]:
     """What the row at this place adds to the sum, and its loss."""

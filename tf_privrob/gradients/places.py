@@ -18,7 +18,7 @@ import tensorflow as tf
 
 _SUMS = ("EuclideanNorm", "Mean", "Prod", "Sum")
 _FEW = (1, 2, 3, 4, 8)
-_PACKET = 16
+PACKET = 16
 _SIZE, _PLACES = 32, (1, 2, 3, 5, 8, 13, 31)
 
 
@@ -51,7 +51,7 @@ def _by_place(shape: Sequence[int], axes: Sequence[int]) -> bool:
   if not axes or 0 in axes:
     return False  # nothing is added, or over the first axis: no row's own
   kept = math.prod(shape[max(axes) + 1 :])
-  return kept not in _FEW and kept % _PACKET > 0
+  return kept not in _FEW and kept % PACKET > 0
 
 
 def _axes(operation: tf.Operation, rank: int) -> list[list[int]]:
@@ -89,10 +89,15 @@ def alike_everywhere(network: tf.keras.Model) -> bool:
     del seed
     return network(batch[0])[place]
 
-  return bool(same_everywhere(row, [rows], tf.zeros([2], tf.int32)))
+  return same_everywhere(row, [rows], tf.zeros([2], tf.int32))
 
 
-def same_everywhere(function, batch, seed) -> bool | None:
+def draws(graph: tf.Graph) -> bool:
+  """Whether there are random numbers, which go by place as they should."""
+  return any("Random" in operation.type for operation in _operations(graph))
+
+
+def same_everywhere(function, batch, seed) -> bool:
   """Whether a row's part is the same, to the bit, at several places.
 
   Args:
@@ -100,20 +105,14 @@ def same_everywhere(function, batch, seed) -> bool | None:
       adds to a sum, in tensors.
     batch: of synthetic rows.
     seed: of every pass.
-
-  Returns:
-    None where it follows the seed, so that nothing can be compared.
   """
   rows = [np.resize(tensor, [_SIZE, *tensor.shape[1:]]) for tensor in batch]
   function = tf.function(function)
 
-  def part(place, seed):
+  def part(place):
     moved = tuple(tf.constant(np.roll(tensor, place, 0)) for tensor in rows)
     found = function(moved, tf.constant(place), seed)
     return [tensor.numpy() for tensor in tf.nest.flatten(found)]
 
-  first = part(0, seed)
-  if not all(map(np.array_equal, first, part(0, seed + 1))):
-    return None
-  parts = (part(place, seed) for place in _PLACES)
-  return all(all(map(np.array_equal, first, other)) for other in parts)
+  first, others = part(0), map(part, _PLACES)
+  return all(all(map(np.array_equal, first, other)) for other in others)

@@ -18,7 +18,7 @@ from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 
 _COPIES_STREAM = 1
-_CHECKED_EXAMPLES, _CHECKED_ROWS = 3, 12
+_CHECKED_EXAMPLES, _CHECKED_ROWS = 3, 16
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
