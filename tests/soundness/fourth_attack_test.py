@@ -65,7 +65,13 @@ def _killed_before_the_first_step(method, **kwargs):
   ("make", "began", "other", "name"),
   [
     (_adlm, {}, {"relevance_map": _MAP}, "relevance_map"),
-    (_adlm, {"relevance_map": _MAP}, {"relevance_map": -_MAP}, "relevance_map"),
+    pytest.param(
+      _adlm,
+      {"relevance_map": _MAP},
+      {"relevance_map": -_MAP},
+      "relevance_map",
+      marks=pytest.mark.slow,
+    ),
     (
       _adlm,
       {"relevance_budget": privacy.Budget(3.0, 0.0)},
@@ -73,11 +79,12 @@ def _killed_before_the_first_step(method, **kwargs):
       "relevance_budget",
     ),
     (_secure, {}, {"redistribution": np.ones(5)}, "redistribution"),
-    (
+    pytest.param(
       _sound_secure,
       {"public_data": small_runs.arrays(20, seed=1)},
       {},
       "public_data",
+      marks=pytest.mark.slow,
     ),
   ],
 )
@@ -102,7 +109,9 @@ def test_a_release_that_no_plan_counts_is_refused(tmp_path):
       _fit(_adlm(relevance_map=_MAP), run_dir=tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize(
+  "resume", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_a_release_in_memory_is_not_forgotten_with_a_folder(tmp_path, resume):
   """Two maps were made by one object, and one was stated."""
   if resume:

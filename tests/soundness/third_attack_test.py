@@ -139,7 +139,14 @@ def test_what_takes_a_proof_away_survives_a_resume(tmp_path, callbacks, error):
 # Seeds.
 
 
-@pytest.mark.parametrize("differs", ["activation", "weights", "callbacks"])
+@pytest.mark.parametrize(
+  "differs",
+  [
+    "activation",
+    pytest.param("weights", marks=pytest.mark.slow),
+    pytest.param("callbacks", marks=pytest.mark.slow),
+  ],
+)
 def test_one_seed_with_another_network_is_not_one_noise(differs):
   """Between relu and tanh all noise cancelled: 6e-6 was left for 1.47."""
 
