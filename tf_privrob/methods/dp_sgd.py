@@ -34,8 +34,8 @@ class DPSGD(method.Method):
 
   Guarantee: (dp_epsilon, dp_delta)-DP of the weights after every step, for
   neighbours that differ by one added or removed example; the figure of
-  `privacy_statement()` counts the steps that were paid for. Training metrics
-  called `nonprivate/...` are not covered.
+  `privacy_statement()` accounts all planned steps, also of a training that was
+  ended early. Training metrics called `nonprivate/...` are not covered.
 
   Args:
     network: any Keras classifier that returns logits, without batch
