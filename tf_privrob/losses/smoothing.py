@@ -31,7 +31,7 @@ def stability(logits: tf.Tensor, clean_logits: tf.Tensor) -> tf.Tensor:
     logits: of the noisy copies, [B, K, C].
     clean_logits: of the clean example, [B, C].
   """
-  clean = tf.nn.log_softmax(clean_logits)[:, tf.newaxis]
+  clean = _to_copies(tf.nn.log_softmax(clean_logits), logits)
   divergence = _kl(clean, tf.nn.log_softmax(logits))
   return tf.reduce_mean(divergence, axis=1)
 
@@ -44,7 +44,7 @@ def consistency(logits: tf.Tensor, entropy_weight: float = 0.5) -> tf.Tensor:
   """
   log_probs = tf.nn.log_softmax(logits)
   log_mean = _log_mean(log_probs)
-  spread = tf.reduce_mean(_kl(log_mean[:, tf.newaxis], log_probs), axis=1)
+  spread = tf.reduce_mean(_kl(_to_copies(log_mean, logits), log_probs), axis=1)
   entropy = -tf.reduce_sum(tf.exp(log_mean) * log_mean, axis=-1)
   return spread + entropy_weight * entropy
 
@@ -72,7 +72,7 @@ def macer(
     margin: gamma; radii beyond stddev * gamma / 2 are not asked for.
     sharpness: beta, the inverse temperature.
   """
-  probs = tf.reduce_mean(tf.nn.softmax(sharpness * logits), axis=1)
+  probs = _mean(tf.nn.softmax(sharpness * logits))
   own = tf.one_hot(labels, logits.shape[2], dtype=probs.dtype)
   top = tf.reduce_sum(own * probs, axis=1)
   runner_up = tf.reduce_max(probs - 2.0 * own, axis=1)  # never the own class
@@ -90,9 +90,27 @@ def soft_vote(logits: tf.Tensor) -> tf.Tensor:
   return _log_mean(tf.nn.log_softmax(logits))
 
 
+def _mean(values: tf.Tensor) -> tf.Tensor:
+  """Over the copies, by a product.
+
+  A sum over an axis in the middle, and its gradient, would go by the place of
+  an example in the batch.
+  """
+  count = tf.shape(values)[0]
+  ones = tf.ones([count, 1, values.shape[1]], values.dtype)
+  return tf.linalg.matmul(ones, values)[:, 0] / values.shape[1]
+
+
+def _to_copies(values: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+  """[B, C] for every copy, [B, K, C]; a product, as in `_mean`."""
+  ones = tf.ones([tf.shape(values)[0], logits.shape[1], 1], values.dtype)
+  return tf.linalg.matmul(ones, values[:, tf.newaxis])
+
+
 def _log_mean(log_probs: tf.Tensor) -> tf.Tensor:
-  copies = tf.cast(log_probs.shape[1], log_probs.dtype)
-  return tf.reduce_logsumexp(log_probs, axis=1) - tf.math.log(copies)
+  largest = tf.stop_gradient(tf.reduce_max(log_probs, axis=1))
+  shares = tf.exp(log_probs - _to_copies(largest, log_probs))
+  return largest + tf.math.log(_mean(shares))
 
 
 def _kl(log_p: tf.Tensor, log_q: tf.Tensor) -> tf.Tensor:
