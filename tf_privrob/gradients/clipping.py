@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -25,13 +26,15 @@ from tf_privrob.gradients import state
 ENGINES = ("ghost", "vectorized", "loop")
 NEIGHBOURING = ("add_or_remove_one", "replace_one")
 
+_SHORTENING = ("TF_SET_ONEDNN_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE")
+
 LossFn = Callable[..., tf.Tensor]
 
 _BY_PLACE = (
   "A row of this network may come out otherwise at another place of its batch"
-  " (sum by place: {}), so that gradients are computed one example after the"
-  " other, which takes several times as long. Usual cause: an average over"
-  " pixels of channels that are no multiple of 16."
+  " ({}), so that gradients are computed one example after the other, which"
+  " takes several times as long. Usual cause: an average over pixels of"
+  " channels that are no multiple of 16."
 )
 
 
@@ -249,7 +252,7 @@ class ClippedGradients:
     batch: Sequence[tf.Tensor],
     seed: tf.Tensor | None = None,
     sizes: Sequence[int] = (5, 16),
-    rows: int | None = None,
+    rows: int = 2 * places.PACKET,
   ) -> None:
     """Refuses what would leave state behind or mix examples, before a step.
 
@@ -259,9 +262,10 @@ class ClippedGradients:
     belongs to the others must not change (`checking`). Randomness must follow
     `seed`, or be that of Keras' own layers.
 
-    Rows also change places. Where one comes out otherwise by a single bit, as
-    sums over pixels of 9 channels do on some processors, a kink could make clip
-    norms of it: the engine then becomes "loop", with a warning.
+    A batch of the real size is also filled with one row. Where one of its rows
+    comes out otherwise by a single bit in any tensor of the pass, as sums over
+    pixels of 9 channels do on some processors, a kink could make clip norms of
+    it: the engine then becomes "loop", with a warning (`places`).
 
     Args:
       batch: whose shapes, types and ranges of values are those of the data.
@@ -276,12 +280,10 @@ class ClippedGradients:
     batch = tuple(tf.convert_to_tensor(tensor) for tensor in batch)
     seed = tf.zeros([2], tf.int32) if seed is None else seed
     real = tuple(
-      tf.TensorSpec([rows or len(tensor), *tensor.shape[1:]], tensor.dtype)
-      for tensor in batch
+      tf.TensorSpec([rows, *tensor.shape[1:]], tensor.dtype) for tensor in batch
     )
     traced = (real, tf.TensorSpec([2], seed.dtype))
     graph = state.refuse_state(self._pass, self._network, traced, (batch, seed))
-    random, alike = places.draws(graph), True
     if self.engine != "ghost":
       # What a vectorised pass leaves out, another engine might not.
       whole = (batch, seed)
@@ -289,50 +291,31 @@ class ClippedGradients:
     else:
       for size in sizes:
         tried = tf.function(self._rows_and_sums)
-        whole = size % places.PACKET == 0  # as chunks are
-        alike &= checking.replace_rows(
-          tried, self.variables, batch, seed, size, moves=whole and not random
-        )
+        checking.replace_rows(tried, self.variables, batch, seed, size)
       if self._jit_compile:
         checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
     if self.engine != "loop":
-      sum_by_place = places.sum_by_place(graph, real[0].shape[0])
-      if self.engine != "ghost" or random:
-        alike = self._alike_everywhere(batch, seed, random)
-      if sum_by_place or not alike:
-        warnings.warn(_BY_PLACE.format(sum_by_place or "none"), stacklevel=2)
+      by_place = places.sum_by_place(graph, rows)
+      by_place = by_place or self._by_place(batch, seed, rows, graph)
+      if by_place is not None:
+        warnings.warn(_BY_PLACE.format(by_place), stacklevel=2)
         self.engine = "loop"
 
-  def _alike_everywhere(self, batch, seed, random: bool) -> bool:
-    """Whether a row's part is the same, to the bit, wherever it stands.
+  def _by_place(self, batch, seed, size: int, graph) -> str | None:
+    """Names what goes by place, at random weights, which hide nothing."""
+    examples = checking.random_rows(batch, places.TRIALS)
 
-    Asked at random weights, which hide nothing behind a zero, of the loss
-    itself; of the network alone if the loss draws random numbers, which other
-    places have others of.
-    """
-    loss_fn = self._loss_fn
-    try:
-      self._loss_fn = self._plain_loss if random else loss_fn
-      with checking.random_weights(self.variables, 1.0):
-        return places.same_everywhere(self._clipped_row, batch, seed)
-    finally:
-      self._loss_fn = loss_fn
+    def whole(*rows):
+      return self._pass(rows, seed)
 
-  def _clipped_row(self, batch, place, seed) -> list[tf.Tensor]:
-    """What the row at this place adds to the sum, and its loss."""
-    found, losses, _ = self._per_example(batch, seed)
-    norms = factors.norms([factor.squared_norms() for factor in found])
-    weights = self._clip_factors(norms)
-    weights = tf.where(tf.range(len(weights)) == place, weights, 0.0)
-    sums = [factor.weighted_sum(weights, self._block) for factor in found]
-    return [*sums, losses[place]]
-
-  def _plain_loss(self, batch, seed) -> tf.Tensor:
-    """A loss of all outputs of the network at inference, without draws."""
-    del seed
-    outputs = self._network(batch[0])
-    flat = tf.reshape(outputs, [outputs.shape[0], -1])
-    return tf.reduce_sum(tf.nn.softplus(flat), axis=1)
+    with checking.random_weights(self.variables, 1.0):
+      found = places.differing(whole, examples, size)
+      if found is None and not places.draws(graph):
+        # As it is run, operations may be joined, by XLA or before it.
+        run = tf.function(whole, jit_compile=self._jit_compile)
+        if places.differing_results(run, examples, size):
+          found = "of operations that are run as one"
+    return found
 
   def _pass(self, batch, seed):
     """All that a real batch is put through before its sum is taken."""
@@ -478,6 +461,13 @@ def _require_float32(network: tf.keras.layers.Layer) -> None:
       " longer than l2_clip_norm. Turn it off by"
       " tf.config.optimizer.set_experimental_options."
     )
+  for name in _SHORTENING:
+    if os.environ.get(name, "STRICT").upper() not in ("", "STRICT"):
+      raise ValueError(
+        f"Expected products in float32, received {name}={os.environ[name]} in"
+        " the environment, by which oneDNN may shorten them, and a clipped"
+        " gradient could be longer than l2_clip_norm. Unset it."
+      )
   shortened = tf.config.experimental.tensor_float_32_execution_enabled()
   if shortened and tf.config.list_physical_devices("GPU"):
     raise ValueError(

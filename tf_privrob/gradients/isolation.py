@@ -8,6 +8,7 @@ known to be row-wise by what it is made of, and by nothing else.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 from typing import Callable
@@ -49,12 +50,24 @@ def row_by_row(
 
   Returns:
     `function(inputs, training=False)`: the network itself where it is known to
-    act row by row, wherever a row stands; otherwise every row is a batch of
-    one.
+    act row by row, and every row comes out the same wherever it stands in a
+    batch of this size; otherwise, or in a batch of unknown size, every row is a
+    batch of one.
   """
-  if not_row_wise(network) is None:
-    if places.alike_everywhere(network):
-      return lambda inputs, training=False: network(inputs, training=training)
+  known = not_row_wise(network) is None
+
+  @functools.cache
+  def alike(size: int) -> bool:
+    shape = (places.TRIALS, *network.input_shape[1:])
+    examples = [np.random.default_rng(0).random(shape, np.float32)]
+    spec = tf.TensorSpec([size, *shape[1:]])
+    with tf.init_scope():
+      concrete = tf.function(network).get_concrete_function(spec)
+      return (
+        places.sum_by_place(concrete.graph) is None
+        and places.differing(network, examples, size) is None
+        and not places.differing_results(concrete, examples, size)
+      )
 
   def batches_of_one(inputs, training=False):
     def one(row):
@@ -62,7 +75,13 @@ def row_by_row(
 
     return tf.map_fn(one, inputs, fn_output_signature=network.compute_dtype)
 
-  return batches_of_one
+  def by_row(inputs, training=False):
+    size = inputs.shape[0]
+    if known and size is not None and alike(size):
+      return network(inputs, training=training)
+    return batches_of_one(inputs, training)
+
+  return by_row
 
 
 def _name(layer: tf.keras.layers.Layer) -> str:

@@ -2,9 +2,11 @@
 
 One example more moves others to other places. If they come out otherwise there,
 be it by one bit, a kink or a cancellation can make clip norms of it, and the
-sum moves further than is accounted. Two things are looked at: sums in the graph
-that are known to go by place, which a later layer might hide, and rows of a
-synthetic batch that change places, for whatever else a processor may do.
+sum moves further than is accounted. Outputs can hide such a bit; what a pass
+makes on the way cannot. So a batch of the real size is filled with one row, and
+every tensor of the pass must have equal rows. What loops and branches inside
+the graph do is seen in their results only; there, kernels that are known to go
+by place on some processor are found by name.
 """
 
 from __future__ import annotations
@@ -12,18 +14,156 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Callable
 
 import numpy as np
 import tensorflow as tf
 
 _SUMS = ("EuclideanNorm", "Mean", "Prod", "Sum")
+# They compute a few numbers at the end of a tile otherwise than the rest.
+_TILED = ("Softmax", "SoftmaxCrossEntropyWithLogits")
+_BROADCASTING = ("Atan2", "Pow")  # where they have two shapes
 _FEW = (1, 2, 3, 4, 8)
 PACKET = 16
-_SIZE, _PLACES = 32, (1, 2, 3, 5, 8, 13, 31)
+TRIALS = 12
+
+
+def differing(
+  function: Callable[..., object], examples: Sequence[np.ndarray], size: int
+) -> str | None:
+  """Names what makes different rows of equal ones, to the bit.
+
+  Random draws, of which every place has its own as it should, are held at one
+  value for all.
+
+  Args:
+    function: a pass, of tensors that share their first axis.
+    examples: arrays of that many synthetic rows; each row is tried in turn.
+    size: rows of a real batch.
+
+  Returns:
+    The operation and its type, or None.
+  """
+  names = []
+
+  @tf.autograph.experimental.do_not_convert
+  def compare(batch, results):
+    made = _between(batch, tf.nest.flatten(results))
+    _hold_draws(made)
+    found = [(_equal_rows(tensor, size), tensor.op) for tensor in made]
+    found = [(equal, op) for equal, op in found if equal is not None]
+    names[:] = [f"{op.type} {op.name!r}" for _, op in found]
+    return tf.stack([tf.constant(True), *(equal for equal, _ in found)])
+
+  def compared(*batch):
+    return compare(batch, function(*batch))
+
+  concrete = tf.function(compared).get_concrete_function(
+    *(tf.TensorSpec([size, *rows.shape[1:]], rows.dtype) for rows in examples)
+  )
+  for batch in _batches(examples, size):
+    equal = concrete(*batch).numpy()[1:]
+    if not equal.all():
+      return names[int(np.argmin(equal))]
+  return None
+
+
+def differing_results(
+  function: Callable[..., object], examples: Sequence[np.ndarray], size: int
+) -> bool:
+  """Whether results of a function as it is, compiled or fused, tell places."""
+  for batch in _batches(examples, size):
+    for tensor in tf.nest.flatten(function(*batch)):
+      equal = _equal_rows(tensor, size)
+      if equal is not None and not equal:
+        return True
+  return False
+
+
+def _batches(examples, size: int) -> Iterator[list[tf.Tensor]]:
+  for row in range(len(examples[0])):
+    yield [
+      tf.constant(np.repeat(rows[row : row + 1], size, axis=0))
+      for rows in examples
+    ]
+
+
+def _between(batch, results) -> list[tf.Tensor]:
+  """Tensors that were made from the batch or drawn, and have a part in results.
+
+  TensorFlow writes down gradients that nobody asked for, sums over the batch
+  among them; they are never computed.
+  """
+  needed, waiting = set(), [tensor.op for tensor in results]
+  while waiting:
+    operation = waiting.pop()
+    if operation not in needed:
+      needed.add(operation)
+      waiting += [tensor.op for tensor in operation.inputs]
+  known, found = {tensor.op for tensor in batch}, []
+  for operation in results[0].graph.get_operations():
+    if operation not in needed:
+      continue
+    drawn = "Random" in operation.type
+    if drawn or any(tensor.op in known for tensor in operation.inputs):
+      known.add(operation)
+      found += operation.outputs
+  return found
+
+
+def _hold_draws(tensors: Sequence[tf.Tensor]) -> None:
+  """Gives all who use a draw its first number in the place of every one."""
+  drawn = [tensor for tensor in tensors if "Random" in tensor.op.type]
+  for tensor in drawn:
+    users = [
+      (operation, number)
+      for operation in tensor.consumers()
+      for number, source in enumerate(operation.inputs)
+      if source is tensor
+    ]
+    first = tf.reshape(tensor, [-1])[:1]
+    held = tf.reshape(tf.tile(first, [tf.size(tensor)]), tf.shape(tensor))
+    held.set_shape(tensor.shape)
+    for operation, number in users:
+      operation._update_input(number, held)
+
+
+def _equal_rows(tensor: tf.Tensor, size: int) -> tf.Tensor | None:
+  """Whether all rows are equal; None for what has none.
+
+  Copies of a row may be next to each other or a whole batch apart.
+  """
+  shape = tensor.shape
+  if not tensor.dtype.is_floating or "Random" in _type(tensor):
+    return None
+  if not shape.rank or not shape.is_fully_defined() or 0 in shape:
+    return None
+  if shape[0] % size == 0:
+    together = _same(tf.reshape(tensor, [size, -1]), 0)
+    if shape[0] == size:
+      return together
+    apart = _same(tf.reshape(tensor, [shape[0] // size, size, -1]), 1)
+    return together | apart
+  axes = [axis for axis, length in enumerate(shape) if length == size]
+  return _same(tensor, axes[0]) if len(axes) == 1 else None
+
+
+def _type(tensor: tf.Tensor) -> str:
+  return "" if hasattr(tensor, "numpy") else tensor.op.type
+
+
+def _same(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+  first = tf.gather(tensor, [0], axis=axis)
+  nan = tf.math.is_nan(tensor) & tf.math.is_nan(first)
+  return tf.reduce_all((tensor == first) | nan)
 
 
 def sum_by_place(graph: tf.Graph, rows: int | None = None) -> str | None:
-  """Names a sum whose order of additions depends on the place of a row.
+  """Names an operation that is known to go by the place of a row.
+
+  Sums everywhere; in functions that the graph calls, also kernels that compute
+  the end of a tile otherwise, unless the graph itself has the same, in which
+  case `differing` sees it.
 
   Where axes in the middle are added up, TensorFlow takes packets of 4, 8 or 16
   numbers along the last axis in one order of additions, and what does not fill
@@ -35,7 +175,10 @@ def sum_by_place(graph: tf.Graph, rows: int | None = None) -> str | None:
     rows: of its batch, if known; a tensor whose first axis holds no multiple of
       them has no rows.
   """
+  own = {_kernel(op) for op in graph.get_operations()}
   for operation in _operations(graph):
+    if _is_tiled(operation) and _kernel(operation) not in own:
+      return operation.name
     shape = operation.inputs[0].shape if operation.type in _SUMS else None
     if shape is None or (rows and shape.rank and (shape[0] or 0) % rows):
       continue
@@ -75,44 +218,17 @@ def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
       yield from called.graph.get_operations()
 
 
-def alike_everywhere(network: tf.keras.Model) -> bool:
-  """Whether rows of the network's output are the same at every place."""
-  shape = tuple(network.input_shape[1:])
-  graph = tf.function(network).get_concrete_function(
-    tf.TensorSpec([None, *shape])
-  )
-  if sum_by_place(graph.graph) is not None:
-    return False
-  rows = np.random.default_rng(0).random((1, *shape), np.float32)
+def _is_tiled(operation: tf.Operation) -> bool:
+  if operation.type in _BROADCASTING:
+    shapes = {str(t.shape) for t in operation.inputs if t.shape.rank != 0}
+    return len(shapes) > 1
+  return operation.type in _TILED
 
-  def row(batch, place, seed):
-    del seed
-    return network(batch[0])[place]
 
-  return same_everywhere(row, [rows], tf.zeros([2], tf.int32))
+def _kernel(operation: tf.Operation) -> tuple:
+  return operation.type, *(str(tensor.shape) for tensor in operation.inputs)
 
 
 def draws(graph: tf.Graph) -> bool:
   """Whether there are random numbers, which go by place as they should."""
   return any("Random" in operation.type for operation in _operations(graph))
-
-
-def same_everywhere(function, batch, seed) -> bool:
-  """Whether a row's part is the same, to the bit, at several places.
-
-  Args:
-    function: `function(batch, place, seed)` returns what the row at `place`
-      adds to a sum, in tensors.
-    batch: of synthetic rows.
-    seed: of every pass.
-  """
-  rows = [np.resize(tensor, [_SIZE, *tensor.shape[1:]]) for tensor in batch]
-  function = tf.function(function)
-
-  def part(place):
-    moved = tuple(tf.constant(np.roll(tensor, place, 0)) for tensor in rows)
-    found = function(moved, tf.constant(place), seed)
-    return [tensor.numpy() for tensor in tf.nest.flatten(found)]
-
-  first, others = part(0), map(part, _PLACES)
-  return all(all(map(np.array_equal, first, other)) for other in others)

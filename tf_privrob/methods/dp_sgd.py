@@ -114,7 +114,7 @@ class DPSGD(method.Method):
     self._clipped.check(
       (tf.constant(images, tf.float32), tf.constant(labels, tf.int64)),
       sizes=(_CHECKED_ROWS,),
-      rows=getattr(plan.sampler, "physical_batch_size", None),
+      rows=plan.sampler.physical_batch_size,
     )
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:

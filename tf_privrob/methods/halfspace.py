@@ -203,8 +203,10 @@ class Halfspaces(linear.LinearMethod):
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One release: sum over the violations of a batch, noise, update."""
     images, labels, mask = batch
-    shape = images.shape[2:]
-    features = self.features(tf.reshape(images, [-1, *shape]))
+    kind = tf.TensorSpec([images.shape[1], self._kernel.shape[0]], tf.float64)
+    # Chunk by chunk, whose size is known.
+    features = tf.map_fn(self.features, images, fn_output_signature=kind)
+    features = tf.reshape(features, [-1, self._kernel.shape[0]])
     labels, mask = tf.reshape(labels, [-1]), tf.reshape(mask, [-1, 1])
     mask = tf.cast(mask, features.dtype)
     one_hot = mask * tf.one_hot(labels, self.num_classes, dtype=mask.dtype)

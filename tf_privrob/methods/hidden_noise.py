@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tf_privrob import certify
 from tf_privrob import data
-from tf_privrob import gradients
 from tf_privrob import validate
 from tf_privrob.gradients import state
 from tf_privrob.methods import dp_sgd
@@ -122,8 +121,8 @@ def hidden_gradients(
 ) -> Iterator[np.ndarray]:
   """dL/dh of each example on its own, [B, ...] at a time, without noise.
 
-  A network that is not known to act row by row is given one example at a time;
-  one that writes to its variables is refused.
+  The network is given one example at a time, so that none depends on others or
+  on its place among them; one that writes to its variables is refused.
   """
   if len(x) == 0:
     raise ValueError("Expected at least one example for a redistribution.")
@@ -136,8 +135,6 @@ def hidden_gradients(
     ]
   )
   def of_batch(images, labels):
-    if gradients.not_row_wise(place.network) is None:
-      return _hidden_gradient(place, images, labels)
     return tf.map_fn(
       lambda row: _hidden_gradient(place, row[0][None], row[1][None])[0],
       (images, labels),

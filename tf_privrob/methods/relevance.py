@@ -25,6 +25,7 @@ from tf_privrob import validate
 ABSOLUTE = ("none", "each", "mean")
 NORMALISATIONS = ("linear", "mnist", "cifar10")
 
+_SHRINK = 1 - 1e-9
 _FLOOR = 1e-5  # of relevances and of budget factors, in AdLM's code
 _layers = tf.keras.layers
 _WEIGHTED = (_layers.Dense, _layers.Conv2D)
@@ -92,7 +93,7 @@ class LayerwiseRelevance:
       )
     self._check(network)
     self._graph = tf.function(
-      self._propagate,
+      self._one_by_one,
       input_signature=[
         tf.TensorSpec([None, *self.input_shape]),
         tf.TensorSpec([None], tf.int64),
@@ -134,6 +135,14 @@ class LayerwiseRelevance:
     for layer in self._chain:
       outputs.append((layer, layer(outputs[-1][1], training=False)))
     return outputs
+
+  def _one_by_one(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Batches of one: no example depends on others or on its place."""
+    return tf.map_fn(
+      lambda row: self._propagate(row[0][None], row[1][None])[0],
+      (images, labels),
+      fn_output_signature=tf.float32,
+    )
 
   def _propagate(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     outputs = self._forward(images)
@@ -373,14 +382,14 @@ def private_relevance(
 def clip(values: np.ndarray, clip_norm: float, order: int) -> np.ndarray:
   """Scales each row down to an l1 or l2 norm of at most `clip_norm`.
 
-  A row with NaN or infinity counts as zero: it must not spoil the sum.
+  One part in 10^9 less, for the rounding of norms and of sums of rows. A row
+  with NaN or infinity counts as zero: it must not spoil the sum.
   """
   flat = values.reshape(len(values), -1)
   flat = np.where(np.isfinite(flat).all(axis=1, keepdims=True), flat, 0.0)
   norms = np.linalg.norm(flat, ord=order, axis=1, keepdims=True)
-  return (flat * (clip_norm / np.maximum(norms, clip_norm))).reshape(
-    values.shape
-  )
+  scale = clip_norm / np.maximum(norms, clip_norm)
+  return (_SHRINK * scale * flat).reshape(values.shape)
 
 
 def release(mechanism: mechanisms.Mechanism, count: int = 1) -> privacy.Release:

@@ -63,9 +63,9 @@ class SoundTransDenoiser(denoising.DenoiserSGD):
       votes = losses.smoothing.soft_vote(logits)
       predictions = tf.argmax(votes, axis=1, output_type=labels.dtype)
       metrics = {"correct": predictions == labels}
-      found = tf.nn.softmax_cross_entropy_with_logits(
-        self._targets(images, labels, logits), logits
-      )
+      # TensorFlow's function of both goes by the place of a row.
+      targets = self._targets(images, labels, logits)
+      found = -tf.reduce_sum(targets * tf.nn.log_softmax(logits), axis=-1)
     return tf.reduce_mean(found, axis=1), metrics
 
   def _targets(self, images, labels, logits) -> tf.Tensor:

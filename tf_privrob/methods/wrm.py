@@ -50,7 +50,8 @@ class DistributionalTraining(robust.RobustTraining):
     if not smoothing:
       return robust.cross_entropy(labels, logits)
     target = (1 - smoothing) * tf.one_hot(labels, classes) + smoothing / classes
-    return tf.nn.softmax_cross_entropy_with_logits(target, logits)
+    # TensorFlow's function of both goes by the place of a row.
+    return -tf.reduce_sum(target * tf.nn.log_softmax(logits), axis=-1)
 
   def adversarial_examples(
     self, rows: tf.Tensor, labels: tf.Tensor
