@@ -233,7 +233,7 @@ class _NoBias(bounds.Interval):
 
 class _SlopeAtTheCentre(bounds.Interval):
   def activation(self, operation, element):
-    active = tf.cast(element.centre > 0, tf.float32)
+    active = tf.cast(element.centre > 0, element.centre.dtype)
     return type(element)(active * element.centre, active * element.radius)
 
 
