@@ -157,7 +157,9 @@ def _against_each_other(values, factor):
 def _inputs(rng, kind: str, shape):
   """Two inputs, a radius and a range."""
   x = rng.rand(2, *shape)
-  share = 0.0 if rng.rand() < 0.15 else 10 ** rng.uniform(-6, -0.5)
+  # No ball, small ones where rounding counts, large ones where ReLUs bend.
+  kinds = 0.0, 0.5 * 10 ** rng.uniform(-5, 0), rng.uniform(0.1, 0.5)
+  share = kinds[rng.choice(3, p=[0.1, 0.3, 0.6])]
   if kind == "unit":
     x[0] = np.round(x[0])  # at the ends of the range
     return x.astype(np.float32), share, (0.0, 1.0)
