@@ -158,3 +158,16 @@ def test_numbers_below_2_to_the_minus_126_are_kept_or_flushed(
     assert np.all((low <= logits) & (logits <= high))
     assert logits[0, 0] - logits[0, 1] <= worst[0, 0]
   assert high[0, 0] < 100 * exact + 1e-29  # and no more than that is paid
+
+
+def test_a_small_gamma_is_kept_or_flushed_before_it_is_divided():
+  layer = tf.keras.layers.BatchNormalization(epsilon=1e-12)
+  network = tf.keras.Sequential([tf.keras.Input((2,)), layer])
+  gamma = np.array([1e-39, -1e-39], np.float32)
+  network.set_weights([gamma, np.zeros(2), np.zeros(2), np.zeros(2)])
+  x = np.full((1, 2), 1e25, np.float32)
+  sound = bounds.Interval(arithmetic="outward")
+  low, high = (end.numpy() for end in sound.output_bounds(network, x, 0.0))
+  exact = gamma.astype(float) * x.astype(float) * 1e6
+  for logits in (exact, np.zeros([1, 2]), network(x).numpy()):
+    assert np.all((low <= logits) & (logits <= high))

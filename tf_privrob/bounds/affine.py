@@ -66,10 +66,10 @@ class Affine(abc.ABC):
     return total if bias is None else total + tf.abs(bias)
 
   def reach(self, size: tf.Tensor) -> tf.Tensor:
-    """What all z are off by at most if all weights and h are off by 1.
+    """How far z can be off, in units of what numbers are off by, if all are.
 
-    In units u, so small that their products do not count, it is |W| u for the
-    h and the sum of |h| u for the weights, and one u for each sum and product.
+    |W| for the h, the sum of all |h| for the weights, and one for each sum and
+    product; the unit is so small that its square does not count.
     """
     ones = tf.ones([1, *self.input_shape], size.dtype)
     most = tf.reduce_max(size, list(range(1, size.shape.rank)))
