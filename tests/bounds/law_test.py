@@ -233,7 +233,7 @@ class _NoBias(bounds.Interval):
 
 class _SlopeAtTheCentre(bounds.Interval):
   def activation(self, operation, element):
-    active = tf.cast(element.centre > 0, tf.float32)
+    active = tf.cast(element.centre > 0, element.centre.dtype)
     return type(element)(active * element.centre, active * element.radius)
 
 
@@ -266,17 +266,25 @@ def test_a_broken_rule_is_caught(broken):
   assert sum(found) > 0
 
 
-@pytest.mark.parametrize("mistake", ["no_offset", "half_slope"])
+_band = projection.relu_band
+
+
+def _no_offset(low, high):
+  slope, below = _band(low, high)
+  return slope, tf.zeros_like(below)
+
+
+def _half_slope(low, high):
+  slope, below = _band(low, high)
+  return tf.where(below < 0, slope / 2, slope), below
+
+
+BANDS = {"no_offset": _no_offset, "half_slope": _half_slope}
+
+
+@pytest.mark.parametrize("mistake", BANDS)
 def test_a_broken_band_is_caught(monkeypatch, mistake):
-  right = projection.relu_band
-
-  def band(low, high):
-    slope, below = right(low, high)
-    if mistake == "no_offset":
-      return slope, tf.zeros_like(below)
-    return tf.where(below < 0, slope / 2, slope), below
-
-  monkeypatch.setattr(projection, "relu_band", band)
+  monkeypatch.setattr(projection, "relu_band", BANDS[mistake])
   broken = bounds.Dual(intersect=False)
   found = [outside(broken, name, 1e-5) for name in networks.RELU_ONLY]
   assert sum(found) > 0

@@ -96,3 +96,78 @@ def test_the_slack_of_one_layer_by_hand():
   np.testing.assert_allclose(found, [[1.01 * 4 * 2**-24 * 11.5]], rtol=1e-6)
   beyond = rounding.slack(step, [size], tf.constant([[1e38]], tf.float64))
   assert np.isinf(beyond.numpy()).all()
+
+
+def _dense(kernel, activation=None):
+  kernel = np.asarray(kernel, np.float32)
+  layers = [tf.keras.layers.Dense(kernel.shape[1], activation, use_bias=False)]
+  if activation:
+    layers.append(tf.keras.layers.Dense(2, use_bias=False))
+  network = tf.keras.Sequential([tf.keras.Input(kernel.shape[:1]), *layers])
+  network.set_weights([kernel, np.eye(2)][: len(layers)])
+  return network
+
+
+def _mean():
+  network = tf.keras.Sequential(
+    [
+      tf.keras.Input((20, 20, 1)),
+      tf.keras.layers.GlobalAveragePooling2D(),
+      tf.keras.layers.Dense(2, use_bias=False),
+    ]
+  )
+  network.set_weights([np.array([[1e-36, -1e-36]])])
+  return network
+
+
+@pytest.mark.parametrize(
+  ("network", "size"),
+  [
+    (_dense([[3e38, 1], [-3e38, 1]]), 2.0),  # 6e38 - 6e38, but the first is inf
+    (_dense([[3e38, 3e38], [-3e38, 3e38]], "tanh"), 2.0),
+    (_mean(), 5e36),  # of 400 values, whose sum is inf
+  ],
+  ids=["products", "bounded_activation", "mean"],
+)
+@pytest.mark.parametrize("domain", DOMAINS[:2], ids=lambda domain: domain.name)
+def test_nothing_is_said_where_a_partial_sum_may_overflow(
+  domain, network, size
+):
+  x = np.full((1, *network.input_shape[1:]), size, np.float32)
+  sound = dataclasses.replace(domain, arithmetic="outward")
+  low, high = sound.output_bounds(network, x, 0.0)
+  worst = sound.worst_case_logits(network, x, [0], 0.0)
+  assert not np.isfinite([low[0, 0], high[0, 0], worst[0, 1]]).any()
+
+
+@pytest.mark.parametrize(
+  ("kernel", "size"), [(1e25, 1e-39), (1e-39, 1e30), (1e-20, 1e-20)]
+)
+@pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
+def test_numbers_below_2_to_the_minus_126_are_kept_or_flushed(
+  domain, kernel, size
+):
+  """Whether a machine takes them for 0 is its own choice."""
+  network = _dense([[kernel, -kernel]])
+  x = np.array([[size]], np.float32)
+  sound = dataclasses.replace(domain, arithmetic="outward")
+  low, high = (end.numpy() for end in sound.output_bounds(network, x, 0.0))
+  worst = sound.worst_case_logits(network, x, [1], 0.0).numpy()
+  exact = float(np.float32(size)) * float(np.float32(kernel))
+  for logits in (np.array([[exact, -exact]]), np.zeros([1, 2])):
+    assert np.all((low <= logits) & (logits <= high))
+    assert logits[0, 0] - logits[0, 1] <= worst[0, 0]
+  assert high[0, 0] < 100 * exact + 1e-29  # and no more than that is paid
+
+
+def test_a_small_gamma_is_kept_or_flushed_before_it_is_divided():
+  layer = tf.keras.layers.BatchNormalization(epsilon=1e-12)
+  network = tf.keras.Sequential([tf.keras.Input((2,)), layer])
+  gamma = np.array([1e-39, -1e-39], np.float32)
+  network.set_weights([gamma, np.zeros(2), np.zeros(2), np.zeros(2)])
+  x = np.full((1, 2), 1e25, np.float32)
+  sound = bounds.Interval(arithmetic="outward")
+  low, high = (end.numpy() for end in sound.output_bounds(network, x, 0.0))
+  exact = gamma.astype(float) * x.astype(float) * 1e6
+  for logits in (exact, np.zeros([1, 2]), network(x).numpy()):
+    assert np.all((low <= logits) & (logits <= high))

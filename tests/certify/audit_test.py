@@ -137,6 +137,7 @@ def _smoothing(**changes):
 
 
 def test_smoothing_stands():
+  """And three times the radii, too near the true ones for that, would not."""
   certifier = _smoothing()
   rows = certifier.certify(_halfspace, _NEAR)
   found = _audit(certifier, _halfspace, _NEAR, rows)
@@ -144,6 +145,12 @@ def test_smoothing_stands():
   assert found.verdict != "violated"
   assert found.violations <= 1
   assert found.draws == 8
+  assert found.detectable <= 3.0
+  truth = np.abs(_NEAR @ _SLOPES[0])
+  radii = {row.index: row.radius for row in rows if not row.abstained}
+  for factor, fallen in found.inflated:  # no false accusation
+    reach = sum(factor * radii[i] > truth[i] for i in radii)
+    assert found.violations <= fallen <= reach
 
 
 class _Doubled(certify.RandomizedSmoothing):
@@ -378,6 +385,7 @@ def test_rows_survive_a_round_trip():
     0.1 + 0.2,
     float("inf"),
     {name: (0.1, None) for name in audit_search.ATTACKS},
+    1.0,
     1.5,
   )
   row = dataclasses.replace(row, outcomes={**row.outcomes, "pgd": (0.2, 4)})
@@ -423,6 +431,86 @@ def test_verdict_by_hand(confidence, count, violations, verdict):
   assert values["attacks"] == [{"name": "pgd", "violations": violations}]
   assert f"Verdict: {verdict}." in found.to_text()
   assert ("fault of the library" in found.to_text()) == (verdict == "violated")
+
+
+# What the audit could have seen.
+
+
+def test_exact_radii_would_have_been_seen_at_the_smallest_inflation():
+  model, certifier = _dense(3), certify.LinearMargin("l2")
+  found = _audit(certifier, model, X, certifier.certify(model, X))
+  assert found.inflated == ((1.1, 24), (1.5, 24), (3.0, 24), (10.0, 24))
+  assert found.detectable == 1.1
+  said = (
+    "Violations inside the stated radii: 0 of 24; had the radii been 1.1 times"
+    " as large, 24 of 24 would have fallen, so an error of a factor of 1.1"
+    " would have been seen; a smaller one need not have been."
+  )
+  assert said in found.to_text()
+  values = json.loads(json.dumps(found.to_json()))
+  assert values["inflated"][0] == {"factor": 1.1, "violations": 24}
+  assert values["detectable"] == 1.1
+
+
+def test_an_audit_without_power_says_so():
+  """Radii that are a thousandth of what they could be."""
+  model, certifier = _dense(3), certify.LinearMargin("linf")
+  rows = _stretched(certifier.certify(model, X[:6]), 1e-3)
+  found = _audit(certifier, model, X, rows, steps=3)
+  assert found.inflated == ((1.1, 0), (1.5, 0), (3.0, 0), (10.0, 0))
+  assert found.detectable == float("inf")
+  assert found.to_json()["detectable"] is None
+  said = (
+    "no inflation up to 10 would have been seen: this audit has no power here."
+  )
+  assert said in found.to_text()
+
+
+def test_rows_that_fell_are_not_attacked_again(monkeypatch):
+  """By closed form: row i of 4 falls from the factor 1 / share[i] on."""
+  share = np.array([0.95, 0.5, 0.05, 2.0])  # of the true radius
+  model, certifier = _dense(3), certify.LinearMargin("linf")
+  true = certifier.certify(model, X[:4])
+  rows = [_stretched([row], part)[0] for row, part in zip(true, share)]
+  seen = []
+  points = audit_search.Search.points
+
+  def spy(self, x, classes, radii, *rest):
+    seen.append(sorted({int(np.abs(X - row).sum(1).argmin()) for row in x}))
+    assert len(x) == 4  # one shape, one graph
+    return points(self, x, classes, radii, *rest)
+
+  monkeypatch.setattr(audit_search.Search, "points", spy)
+  found = _audit(certifier, model, X[:4], rows)
+  assert seen == [[0, 1, 2, 3], [0, 1, 2], [1, 2], [1, 2], [2]]
+  assert found.violations == 1
+  assert found.inflated == ((1.1, 2), (1.5, 2), (3.0, 3), (10.0, 3))
+  assert (found.verdict, found.detectable) == ("violated", 1.0)
+
+
+def test_chance_is_allowed_in_inflated_radii_too():
+  """Of 500 rows at 0.999 two may fall by chance, three may not."""
+  found = certify.CertificateAudit(
+    500, 1, "proven", "m", "l2", 0.999, (), (), inflated=((1.1, 2), (1.5, 3))
+  )
+  assert (found.verdict, found.detectable) == ("within alpha", 1.5)
+
+
+def test_a_rival_that_only_a_targeted_search_climbs_to_is_found():
+  """The nearest logit rises the other way, and never far enough."""
+  network = tf.keras.Sequential(
+    [tf.keras.layers.Input((64,)), tf.keras.layers.Dense(3)]
+  )
+  signs = np.resize([1.0, -1.0, -1.0], 64) / 64
+  kernel = np.stack([0 * signs, 0.2 * signs, -2 * signs], axis=1)
+  network.set_weights([kernel, np.array([0.0, -0.5, -1.5])])
+  certifier = certify.LinearMargin("linf")
+  x = np.zeros([3, 64], np.float32)
+  rows = certifier.certify(network, x)
+  np.testing.assert_allclose([row.radius for row in rows], 0.75, rtol=1e-3)
+  found = _audit(certifier, network, x, _stretched(rows, 1.2))
+  assert found.violations == 3
+  assert {name for name, count in found.attacks if count} == {"targeted"}
 
 
 # Bad input.

@@ -74,12 +74,13 @@ def test_the_binary_audits_a_run(run):
     *("created", "count", "kind", "method", "norm", "confidence"),
     *("violations", "rate", "interval", "allowed", "verdict", "attacks"),
     *("rows", "draws", "seed", "seconds", "command", "closest"),
+    *("inflated", "detectable"),
     "weights",
   }
   assert found["count"] == 5
   assert f"Verdict: {found['verdict']}." in done.stdout
   assert [row["name"] for row in found["attacks"]] == [
-    *("pgd", "apgd", "random", "boundary")
+    *("pgd", "apgd", "targeted", "random", "boundary")
   ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.report import leaks
@@ -81,6 +83,47 @@ def test_radii_of_unknown_kind_are_claims():
 def test_counts_that_are_none_are_refused(changes):
   with pytest.raises(ValueError, match=r"0 <= violations <= count, received"):
     audits.parse_certificates({**leaks.certificate_audit(), **changes})
+
+
+def _inflated(*counts):
+  pairs = zip((1.1, 1.5, 3.0, 10.0), counts)
+  return [{"factor": f, "violations": n} for f, n in pairs]
+
+
+@pytest.mark.parametrize(
+  ("changes", "detectable"),
+  [
+    ({}, 3.0),  # 1 of 100 at 0.001 each is chance, 55 are not
+    ({"allowed": 0.0}, 1.5),
+    ({"inflated": _inflated(0, 0, 0, 1)}, math.inf),
+    ({"inflated": _inflated(0, 0, 0, 0), "allowed": 0.0}, math.inf),
+    ({"inflated": None}, math.inf),
+    # The worse of the file's own figure and ours counts.
+    ({"detectable": 10.0}, 10.0),
+    ({"detectable": 1.1}, 3.0),
+    ({"detectable": None}, math.inf),
+  ],
+)
+def test_what_an_audit_could_have_seen(changes, detectable):
+  found = audits.parse_certificates(leaks.certificate_audit(**changes))
+  assert found.detectable == detectable
+
+
+@pytest.mark.parametrize(
+  "inflated",
+  [
+    _inflated(0, 3, 2, 5),
+    _inflated(0, 3, 5, 101),
+    [{"factor": 3.0, "violations": 0}, {"factor": 1.1, "violations": 0}],
+    [{"factor": 0.5, "violations": 0}],
+    [{"factor": 2.0}],
+  ],
+)
+def test_impossible_counts_of_inflated_radii_are_refused(inflated):
+  with pytest.raises(
+    ValueError, match="expected factors above 1 that increase"
+  ):
+    audits.parse_certificates(leaks.certificate_audit(inflated=inflated))
 
 
 @pytest.mark.parametrize("audited", [None, -1, "high", float("nan")])

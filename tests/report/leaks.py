@@ -135,6 +135,10 @@ def certificate_audit(violations=0, **changes):
     "allowed": 0.001,
     "attacks": [{"name": "pgd, 20 draws", "violations": violations}],
     "rows": rows,
+    "inflated": [
+      {"factor": factor, "violations": max(violations, fallen)}
+      for factor, fallen in ((1.1, 0), (1.5, 1), (3.0, 55), (10.0, 100))
+    ],
     "draws": 20,
     "seed": 0,
     "seconds": 40.0,

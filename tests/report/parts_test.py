@@ -137,6 +137,67 @@ def test_one_bad_audit_does_not_hide_the_others(tmp_path, everything):
   assert "audit.json, audit 1" in data["problems"][0]
 
 
+_SEEN = (
+  "Violations inside the stated radii: 0 of 100; had the radii been 3 times as"
+  " large, 55 of 100 would have fallen, so an error of a factor of 3 would have"
+  " been seen; a smaller one need not have been."
+)
+_BLIND = (
+  "Violations inside the stated radii: 0 of 100; inside radii 10 times as large"
+  " 0 fell, so no inflation up to 10 would have been seen: this audit has no"
+  " power here."
+)
+
+
+@pytest.mark.parametrize(
+  ("fallen", "sentence", "short", "status"),
+  [
+    ((0, 1, 55, 100), _SEEN, "a factor of 3 would have been seen", "pass"),
+    (
+      (0, 0, 0, 0),
+      _BLIND,
+      "no power: not even a factor of 10 would be seen",
+      "note",
+    ),
+    (None, "was not measured.", "power not measured", "note"),
+  ],
+)
+@pytest.mark.usefixtures("no_plots")
+def test_what_the_attacks_could_have_seen_is_said_everywhere(
+  tmp_path, everything, fallen, sentence, short, status
+):
+  audit = everything["certificate_audit.json"]
+  for row, count in zip(audit["inflated"], fallen or ()):
+    row["violations"] = count
+  if fallen is None:
+    del audit["inflated"]
+  path = conftest.write_run(tmp_path / "a", everything)
+  written = report.write(path)
+  text = written.html.read_text(encoding="utf-8")
+  shown = _shown(conftest.part(text, "violations"))
+  assert sentence in shown
+  assert f'class="pill {status}"' in conftest.part(text, "violations")
+  if fallen:
+    assert "Radii times Fell" in shown
+    assert f"1.1 {fallen[0]} of 100 1.5 {fallen[1]} of 100" in shown
+  markdown = written.markdown.read_text(encoding="utf-8")
+  assert sentence in markdown.split("## Attacks within the radii")[1]
+  assert short in written.summary.splitlines()[3]
+  data = json.loads(written.json.read_text(), parse_constant=pytest.fail)
+  expected = 3.0 if fallen and fallen[2] else None
+  assert data["certificate_audit"]["detectable"] == expected
+  assert sentence in " ".join(data["promises"]["measured"])
+  check = next(c for c in data["checks"] if "withstand" in c["title"])
+  assert check["status"] == status
+  assert short in check["detail"]
+  other = conftest.write_run(tmp_path / "b", everything)
+  compared = report.compare([path, other], tmp_path / "out" / "compare.html")
+  assert short in compared.html.read_text(encoding="utf-8")
+  assert short in compared.markdown.read_text(encoding="utf-8")
+  runs = json.loads(compared.json.read_text())["runs"]
+  assert runs[0]["violations"]["detectable"] == expected
+
+
 @pytest.mark.usefixtures("no_plots")
 def test_violated_certificates_are_alarmed(tmp_path, everything):
   everything["certificate_audit.json"] = leaks.certificate_audit(25)

@@ -65,6 +65,17 @@ class Affine(abc.ABC):
     total, bias = self.absolute(size), self.bias(size.dtype)
     return total if bias is None else total + tf.abs(bias)
 
+  def reach(self, size: tf.Tensor) -> tf.Tensor:
+    """How far z can be off, in units of what numbers are off by, if all are.
+
+    |W| for the h, the sum of all |h| for the weights, and one for each sum and
+    product; the unit is so small that its square does not count.
+    """
+    ones = tf.ones([1, *self.input_shape], size.dtype)
+    most = tf.reduce_max(size, list(range(1, size.shape.rank)))
+    most = tf.reshape(most, [-1] + [1] * len(self.output_shape))
+    return self.absolute(ones) + self.terms * (most + 1)
+
 
 class Dense(Affine):
   """A dense layer without its activation."""
@@ -297,11 +308,20 @@ class BatchNormalization(Affine):
 
   def magnitude(self, size):
     """|s| (size + |mean|) + |beta|: in whatever order Keras sums them."""
-    mean = tf.abs(_read(self._layer.moving_mean, size.dtype))
-    total = self.absolute(size + mean)
+    total = self.absolute(size + self._mean_size(size.dtype))
     if self._layer.beta is not None:
       total += tf.abs(_read(self._layer.beta, size.dtype))
     return total
+
+  def reach(self, size):
+    """As above; gamma is divided by the deviation, which makes it larger."""
+    variance = _read(self._layer.moving_variance, size.dtype)
+    scale = tf.math.rsqrt(variance + self._layer.epsilon)
+    size = size + self._mean_size(size.dtype)
+    return self.terms * (self.absolute(tf.ones_like(size)) + scale * size + 1)
+
+  def _mean_size(self, dtype):
+    return tf.abs(_read(self._layer.moving_mean, dtype))
 
 
 def _kernel_roundings(layer) -> int:

@@ -162,8 +162,8 @@ class Domain(abc.ABC):
       low, high = (tf.clip_by_value(end, *value_range) for end in (low, high))
     radius = (high - low) / 2
     if self.arithmetic == "outward":
-      # More than what float64 rounds off above.
-      radius += 2.0**-50 * (tf.abs(low) + tf.abs(high))
+      # More than what float64 rounds off above, and the cast of x to it.
+      radius += 2.0**-50 * (tf.abs(low) + tf.abs(high)) + rounding.SMALLEST
     return Box((low + high) / 2, radius)
 
   def _rows(self, program, y, box) -> tf.Tensor:

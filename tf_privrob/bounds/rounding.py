@@ -11,10 +11,16 @@ arithmetic is then done in float64, whose roundoff is 2^-29 of float32's: the
 one percent that is added to each slack covers it wherever bounds are made layer
 by layer, and `Dual` adds an allowance for its longer chains.
 
+Numbers below 2^-126 may be taken for 0 or not, weights and inputs too: an error
+of 2^-126 each, which large weights and values beside them multiply
+(`Affine.reach`).
+
 What this assumes: IEEE sums and products, so CPUs, or GPUs without TF32 (no
 Winograd or FFT convolutions), and the approximations of tanh and the like to
-within `Activation.rounding`. Where float32 might overflow, the slack is
-infinite and nothing is verified.
+within `Activation.rounding`. Where a value or a part of its sum might overflow
+float32, the slack is infinite; as tanh and its like would make a finite number
+of it again, while the network has NaN, it is infinite behind every activation
+of such a value too. Then nothing is verified.
 """
 
 from __future__ import annotations
@@ -27,8 +33,8 @@ from tf_privrob.bounds import program as program_lib
 
 _UNIT = 2.0**-24
 _MARGIN = 1.01
-# More than what is lost where float32 flushes numbers below 2^-126 to zero.
-_TINY = 1e-30
+SMALLEST = 2.0**-126  # what is below may be flushed to zero
+_TINY = 1e-30  # more than what that costs an activation or a sum
 _HUGE = 1e37
 
 
@@ -49,13 +55,21 @@ def slack(
   if step.is_affine:
     if not operation.terms:
       return None
-    found = _gamma(operation.terms) * operation.magnitude(inputs[0])
+    size = operation.magnitude(inputs[0])
+    reach = operation.reach(inputs[0])
+    found = _gamma(operation.terms) * size + SMALLEST * reach
+    # A mean is a sum first, a factor is a quotient of weights.
+    largest = operation.terms * size + reach
   elif step.is_activation:
     found = operation.rounding * (output + 1)
+    largest = inputs[0]
   else:
-    found = _gamma(len(inputs)) * tf.add_n(list(inputs))
+    largest = tf.add_n(list(inputs))
+    found = _gamma(len(inputs)) * largest
   found = _MARGIN * found + _TINY
-  return tf.where(output < _HUGE, found, tf.constant(float("inf"), found.dtype))
+  # NaN is not below anything.
+  safe = (largest < _HUGE) & (output < _HUGE)
+  return tf.where(safe, found, tf.constant(float("inf"), found.dtype))
 
 
 def _gamma(terms: int) -> float:

@@ -18,7 +18,7 @@ from tf_privrob.certify.accuracy import certified_accuracy
 from tf_privrob.certify.accuracy import claimed_accuracy
 from tf_privrob.certify.accuracy import mean_certified_radius
 from tf_privrob.certify.audit import audit_certificates
-from tf_privrob.certify.audit import CertificateAudit
+from tf_privrob.certify.audit_result import CertificateAudit
 from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
 from tf_privrob.certify.certificate import NORMS

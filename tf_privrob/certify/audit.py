@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import time
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from tf_privrob import binomial
 from tf_privrob import progress as progress_lib
 from tf_privrob import validate
 from tf_privrob.certify import audit_search
@@ -20,142 +19,15 @@ from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import record
 from tf_privrob.certify import running
+from tf_privrob.certify.audit_result import CertificateAudit
+from tf_privrob.certify.audit_result import TEST_SHARE
 from tf_privrob.certify.audit_row import AuditRow
 from tf_privrob.certify.audit_row import csv_fields
 
-SIGNIFICANCE = 0.05  # of the verdict about all rows
-TEST_SHARE = 0.01  # of 1 - confidence: what the tests of one row may err
+FACTORS = (1.1, 1.5, 3.0, 10.0)  # of the radii: what would have been seen
 _STREAM = 0x617564  # with the seed: draws that no certificate has made
 _BATCH = 20
-
-
-@dataclasses.dataclass(frozen=True)
-class CertificateAudit:
-  """What attacks inside the radii of certified rows found.
-
-  A violation is a row with a point strictly inside its radius where the
-  classifier that the row is about returns another class. A deterministic
-  classifier shows it by one forward pass. A smoothed one is judged by fresh
-  draws (`audit_targets.Randomised`), all tests of a row together at failure
-  probability t = TEST_SHARE (1 - confidence). Hence a row of a sound certifier
-  is a violation with probability at most a = (1 - confidence)(1 + TEST_SHARE),
-  independently of the other rows.
-
-  Verdict. "violated": confidence is 1 and there is a violation, or
-  P(Binomial(count, a) >= violations) <= 0.05: sound certificates give it with
-  probability at most 5 %. "within alpha": violations that so many rows must be
-  expected to have. "no violation": none. The last two do not prove anything:
-  a better attack may find more.
-
-  Attributes:
-    count: rows attacked.
-    violations: rows that fell.
-    kind: "proven" or "claimed", of the rows.
-    method: of the rows.
-    norm: of the radii.
-    confidence: of each row.
-    attacks: pairs of name and number of rows that fell to it.
-    rows: one mapping a violating row: index, radius, size of the change,
-      attack (the first that did it), from, to.
-    closest: smallest distance of a boundary found on a line from an input,
-      over the row's radius; inf if none was found, and for a randomised
-      classifier, whose boundary a few draws do not show.
-    draws: averaged a step for gradients (EOT); 0 without randomness.
-    seed: of the audit.
-    seconds: time spent on the rows, by all sessions.
-  """
-
-  count: int
-  violations: int
-  kind: str
-  method: str
-  norm: str
-  confidence: float
-  attacks: tuple[tuple[str, int], ...]
-  rows: tuple[dict[str, Any], ...]
-  closest: float = math.inf
-  draws: int = 0
-  seed: int = 0
-  seconds: float = 0.0
-
-  @property
-  def rate(self) -> float:
-    """Share of the rows that fell."""
-    return self.violations / self.count
-
-  @property
-  def interval(self) -> tuple[float, float]:
-    """Of the rate, at 95 % (Clopper and Pearson)."""
-    return binomial.interval(self.violations, self.count)
-
-  @property
-  def allowed(self) -> float:
-    """1 - confidence, the share of false rows that is paid for."""
-    return 0.0 if self.confidence == 1 else 1 - self.confidence
-
-  @property
-  def verdict(self) -> str:
-    """One of "no violation", "within alpha", "violated"; see the class."""
-    if not self.violations:
-      return "no violation"
-    allowed = self.allowed * (1 + TEST_SHARE)
-    if not allowed:
-      return "violated"
-    p_value = binomial.tail(self.violations, self.count, min(allowed, 1.0))
-    return "violated" if p_value <= SIGNIFICANCE else "within alpha"
-
-  def to_json(self) -> dict[str, Any]:
-    """The contents of certificate_audit.json, but for date and command."""
-    return {
-      "count": self.count,
-      "kind": self.kind,
-      "method": self.method,
-      "norm": self.norm,
-      "confidence": self.confidence,
-      "violations": self.violations,
-      "rate": self.rate,
-      "interval": list(self.interval),
-      "allowed": self.allowed,
-      "verdict": self.verdict,
-      "attacks": [
-        {"name": name, "violations": count} for name, count in self.attacks
-      ],
-      "rows": [dict(row) for row in self.rows],
-      "closest": self.closest if math.isfinite(self.closest) else None,
-      "draws": self.draws,
-      "seed": self.seed,
-      "seconds": round(self.seconds, 2),
-    }
-
-  def to_text(self) -> str:
-    """One paragraph for a reader who has not seen the code."""
-    word = "certified" if self.kind == "proven" else "claimed (not certified)"
-    low, high = self.interval
-    names = ", ".join(f"{name} {count}" for name, count in self.attacks)
-    allowed = (
-      "none is allowed, since nothing is random"
-      if not self.allowed
-      else f"{self.allowed:g} of them may be false by the certificates' own"
-      f" confidence, {self.allowed * self.count:.3g} rows"
-    )
-    text = (
-      f"Attacked {self.count} {word} {self.norm} radii of {self.method} from"
-      f" inside: {self.violations} fell ({self.rate:.2%}, 95 % interval"
-      f" {low:.2%} to {high:.2%}); {allowed}. By attack: {names}. Verdict:"
-      f" {self.verdict}."
-    )
-    if math.isfinite(self.closest):
-      text += (
-        f" The nearest boundary on a line from an input was seen at"
-        f" {self.closest:.3g} radii."
-      )
-    if self.verdict == "violated" and self.kind == "proven":
-      text += " A proven radius that falls is a fault of the library."
-    elif self.verdict != "violated":
-      text += " Stronger attacks might find more; this proves nothing."
-    return text
-
-  __str__ = to_text
+_TESTS = 16  # at least the tests of a row, each with draws of its own
 
 
 def audit_certificates(
@@ -176,8 +48,10 @@ def audit_certificates(
 ) -> CertificateAudit:
   """Attacks inside each row's own radius; see `CertificateAudit`.
 
-  Points may leave the data's value range, where a radius holds too, unless the
-  certifier was told the range (`VerifiedBound.value_range`).
+  Rows that stand are then attacked inside their radius times each of FACTORS,
+  until they fall, to learn what would have been seen. Points may leave the
+  data's value range, where a radius holds too, unless the certifier was told
+  the range (`VerifiedBound.value_range`).
 
   Args:
     certifier: what made the rows; it says what the classifier draws.
@@ -226,6 +100,7 @@ def audit_certificates(
       "steps": steps,
       "draws": draws,
       "num_random": num_random,
+      "factors": list(FACTORS),
       "verdict_draws": verdict_draws,
       "audit_seed": seed,
     }
@@ -281,41 +156,104 @@ class _Worker:
     """The outcome of each row."""
     started = time.monotonic()
     filled = [*places] + [places[-1]] * (self._size - len(places))
-    rows = [self._rows[place] for place in filled]
+    batch = self._batch([self._rows[place] for place in filled], filled)
+    count = len(places)
+    outcomes, closest = self._stated(batch, count, places[0])
+    fell_at = self._inflated(batch, outcomes, places[0])
+    each = (time.monotonic() - started) / count
+    return [
+      AuditRow(
+        row.index, row.prediction, row.radius, float(ratio), outcome, at, each
+      )
+      for row, ratio, outcome, at in zip(batch.rows, closest, outcomes, fell_at)
+    ]
+
+  def _batch(self, rows, places) -> _Batch:
     x = self._x[[row.index for row in rows]]
     classes = np.array([row.prediction for row in rows])
-    radii, norm = self._radii[filled], rows[0].norm
     near = audit_search.nearest_of_another_class(
-      x, classes, self._pool, self._pool_classes, norm
+      x, classes, self._pool, self._pool_classes, rows[0].norm
     )
     if self._range is not None:
       near = np.clip(near, *self._range)
-    seed = (self._seed & 0x7FFFFFFF, places[0])
-    points, closest = self._search.points(x, classes, radii, near, seed)
-    allowed = TEST_SHARE * (1 - rows[0].confidence) / len(points)
-    outcomes = [{} for _ in places]
+    return _Batch(rows, x, classes, self._radii[places], near)
+
+  def _stated(self, batch, count, first):
+    """What each attack does inside the radii that the rows state."""
+    points, closest = self._search.points(*batch[1:], self._key(first, 0))
+    outcomes = [{} for _ in range(count)]
     for number, (name, found) in enumerate(points.items()):
-      found = audit_search.inside(found, x, radii, norm, self._range)
-      found = found[: len(places)]
-      sizes = audit_search.lengths(
-        audit_search.difference(found, x[: len(places)]), norm
-      )
-      others = self._target.judge(
-        found,
-        classes[: len(places)],
-        [8 * row.index + number for row in rows[: len(places)]],
-        allowed,
-        (self._seed, _STREAM),
+      sizes, others = self._judged(
+        found[:count], batch.take(range(count)), number
       )
       for outcome, size, other in zip(outcomes, sizes, others):
         outcome[name] = (float(size), other)
-    each = (time.monotonic() - started) / len(places)
-    return [
-      AuditRow(
-        row.index, row.prediction, row.radius, float(ratio), outcome, each
-      )
-      for row, ratio, outcome in zip(rows, closest, outcomes)
+    return outcomes, closest
+
+  def _inflated(self, batch, outcomes, first) -> list[float]:
+    """The smallest factor at which each row fell, 1 or of FACTORS, or inf.
+
+    Only rows that stand are attacked in a larger ball. They fill the whole
+    batch, so that the fewer there are, the more starts each of them has.
+    """
+    fell_at = [
+      1.0 if any(to is not None for _, to in outcome.values()) else math.inf
+      for outcome in outcomes
     ]
+    for level, factor in enumerate(FACTORS, 1):
+      standing = [row for row, at in enumerate(fell_at) if math.isinf(at)]
+      if not standing:
+        break
+      slots = np.resize(standing, self._size)
+      larger = batch.take(slots, factor)
+      points, margins = self._search.worst(*larger[1:], self._key(first, level))
+      worst = [
+        max(np.flatnonzero(slots == row), key=lambda slot: margins[slot])
+        for row in standing
+      ]
+      _, others = self._judged(
+        points[worst], larger.take(worst), len(audit_search.ATTACKS) + level
+      )
+      for row, other in zip(standing, others):
+        if other is not None:
+          fell_at[row] = factor
+    return fell_at
+
+  def _key(self, first: int, level: int) -> tuple[int, int]:
+    return self._seed & 0x7FFFFFFF, first * (1 + len(FACTORS)) + level
+
+  def _judged(self, points, batch, number):
+    """Sizes of the changes, cut to the inside, and other classes there."""
+    norm = batch.rows[0].norm
+    points = audit_search.inside(
+      points, batch.x, batch.radii, norm, self._range
+    )
+    sizes = audit_search.lengths(audit_search.difference(points, batch.x), norm)
+    others = self._target.judge(
+      points,
+      batch.classes,
+      [_TESTS * row.index + number for row in batch.rows],
+      TEST_SHARE * (1 - batch.rows[0].confidence) / len(audit_search.ATTACKS),
+      (self._seed, _STREAM),
+    )
+    return sizes, others
+
+
+class _Batch(NamedTuple):
+  """Rows with what a search of their balls takes."""
+
+  rows: Sequence[certificate.Certificate]
+  x: np.ndarray
+  classes: np.ndarray
+  radii: np.ndarray
+  near: np.ndarray
+
+  def take(self, places, factor: float = 1.0) -> _Batch:
+    """Some of the rows, with radii times a factor."""
+    places = np.asarray(places)
+    x, classes, radii, near = (part[places] for part in self[1:])
+    rows = [self.rows[place] for place in places]
+    return _Batch(rows, x, classes, factor * radii, near)
 
 
 def _chosen(certifier, certificates, num_inputs, num) -> list:
@@ -367,7 +305,7 @@ def _box(target, x: np.ndarray, radii: np.ndarray) -> tuple[float, float]:
   """Where points may be: everywhere within reach, or the range."""
   if target.value_range is not None:
     return target.value_range
-  reach = 2 * audit_search.OUTSIDE * float(radii.max())
+  reach = 2 * audit_search.OUTSIDE * FACTORS[-1] * float(radii.max())
   return float(x.min()) - reach, float(x.max()) + reach
 
 
@@ -394,6 +332,10 @@ def _summary(first, found, draws, seed) -> CertificateAudit:
     ),
     rows=tuple(row.violation() for row in fallen),
     closest=math.inf if draws else min(row.closest for row in found),
+    inflated=tuple(
+      (factor, sum(row.fell_at <= factor for row in found))
+      for factor in FACTORS
+    ),
     draws=draws,
     seed=seed,
     seconds=sum(row.seconds for row in found),

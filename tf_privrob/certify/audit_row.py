@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,8 @@ class AuditRow:
     closest: nearest boundary found on a line, over the radius, or inf.
     outcomes: by attack, the size of its change and the class there if it is
       another one, else None.
+    fell_at: smallest factor tried, from 1 on, with a change of class inside
+      the radius times it; inf if none is known.
     seconds: time spent on the row.
   """
 
@@ -29,6 +32,7 @@ class AuditRow:
   radius: float
   closest: float
   outcomes: Mapping[str, tuple[float, int | None]]
+  fell_at: float = math.inf
   seconds: float = 0.0
 
   @property
@@ -56,7 +60,7 @@ class AuditRow:
     for name in audit_search.ATTACKS:
       size, other = self.outcomes[name]
       cells += [repr(size), "" if other is None else str(other)]
-    return [*cells, repr(self.seconds)]
+    return [*cells, repr(self.fell_at), repr(self.seconds)]
 
   @classmethod
   def from_csv_row(cls, cells: Sequence[str]) -> AuditRow:
@@ -65,7 +69,7 @@ class AuditRow:
       raise ValueError(
         f"Expected {len(csv_fields())} cells, received {len(cells)}."
       )
-    pairs = zip(cells[4:-1:2], cells[5:-1:2])
+    pairs = zip(cells[4:-2:2], cells[5:-2:2])
     return cls(
       int(cells[0]),
       int(cells[1]),
@@ -75,13 +79,14 @@ class AuditRow:
         name: (float(size), int(other) if other else None)
         for name, (size, other) in zip(audit_search.ATTACKS, pairs)
       },
+      float(cells[-2]),
       float(cells[-1]),
     )
 
 
 def csv_fields() -> tuple[str, ...]:
-  """Columns: the row, then size and class of each attack's point."""
+  """Columns: the row, size and class of each attack's point, the factor."""
   names = ["index", "prediction", "radius", "closest"]
   for name in audit_search.ATTACKS:
     names += [f"{name}_size", f"{name}_to"]
-  return (*names, "seconds")
+  return (*names, "fell_at", "seconds")

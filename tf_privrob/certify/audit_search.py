@@ -15,9 +15,10 @@ from tf_privrob.attacks import norms
 from tf_privrob.attacks import objectives
 from tf_privrob.attacks import randomness
 
-ATTACKS = ("pgd", "apgd", "random", "boundary")
+ATTACKS = ("pgd", "apgd", "targeted", "random", "boundary")
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 OUTSIDE = 4.0  # radii within which a point beyond the boundary is sought
+_RIVALS = 3  # classes that the targeted search climbs to
 _BISECTIONS = 12
 _SHRINK = 1e-6  # first step back from the rim, doubled until it suffices
 
@@ -74,10 +75,13 @@ def inside(
 
 
 class Search:
-  """Four searches inside radii that differ from row to row.
+  """Five searches inside radii that differ from row to row.
 
   "pgd": projected gradient ascent of the margin. "apgd": `attacks.APGD`, of
-  the DLR loss, or of the margin for two classes. "random": corners or points
+  the DLR loss, or of the margin for two classes. "targeted": the same towards
+  each of the three strongest other classes at the input, half as many steps
+  each: the others climb to the class that is strongest where they are, which
+  need not be one that can win. "random": corners or points
   of the sphere, and points of the ball, in turn. "boundary": on the lines from
   the input to the nearest input of another class, and to an adversarial point
   within four radii, the boundary is found by bisection; if it is inside the
@@ -116,11 +120,17 @@ class Search:
     apgd = attacks.APGD(
       0.0, loss="dlr" if num_classes > 2 else "margin", **shared
     )
+    targeted = attacks.APGD(
+      0.0, loss="margin", targeted=True, **{**shared, "steps": -(-steps // 2)}
+    )
+    self._num_rivals = min(_RIVALS, num_classes - 1)
+    self._targeted = targeted.compile(target, split_batch=False)
     self._pgd = pgd.compile(target, split_batch=False)
     self._apgd = apgd.compile(target, split_batch=False)
     self._random = graphs.Traced(self._random_graph)
     self._flip = graphs.Traced(self._flip_graph)
     self._worst = graphs.Traced(self._worst_graph)
+    self._rivals = graphs.Traced(self._rivals_graph)
 
   def points(
     self,
@@ -144,19 +154,50 @@ class Search:
       was found over the radius, inf where none was.
     """
     key = randomness.as_seed(tf.constant(seed, tf.int32))
-    seeds = [randomness.fold(key, number) for number in range(6)]
+    seeds = [randomness.fold(key, number) for number in range(9)]
     sizes = radii.astype(np.float32)
     label = tf.constant(classes, tf.int32)
     found = {
       "pgd": self._pgd(x, label, seeds[0], sizes),
       "apgd": self._apgd(x, label, seeds[1], sizes),
+      "targeted": self._towards_rivals(x, label, sizes, seeds[6:]),
       "random": self._random(x=x, label=label, radii=sizes, seed=seeds[2]),
     }
     outside = self._pgd(x, label, seeds[3], OUTSIDE * sizes)
     found["boundary"], closest = self._boundary(
-      x, label, radii, [neighbours, outside.numpy()], seeds[4:]
+      x, label, radii, [neighbours, outside.numpy()], seeds[4:6]
     )
     return {name: np.asarray(value) for name, value in found.items()}, closest
+
+  def worst(self, x, classes, radii, neighbours, seed):
+    """Of all attacks' points each row's worst, and its margin.
+
+    It is the one with the largest margin, by the same draws for all.
+    """
+    points, _ = self.points(x, classes, radii, neighbours, seed)
+    points, margins = self._worst(
+      candidates=np.stack(list(points.values())),
+      label=tf.constant(classes, tf.int32),
+      seed=randomness.fold(randomness.as_seed(tf.constant(seed, tf.int32)), -1),
+    )
+    return points.numpy(), margins.numpy()
+
+  def _towards_rivals(self, x, label, sizes, seeds):
+    rivals = self._rivals(x=x, label=label, seed=seeds[0])
+    found = [
+      self._targeted(x, rivals[:, rank], randomness.fold(seeds[1], rank), sizes)
+      for rank in range(self._num_rivals)
+    ]
+    return self._worst(candidates=tf.stack(found), label=label, seed=seeds[2])[
+      0
+    ]
+
+  def _rivals_graph(self, x, label, seed):
+    """The strongest other classes at x, [batch, rivals]."""
+    logits = self._model(x, seed)
+    own = tf.one_hot(label, logits.shape[-1], on_value=True, off_value=False)
+    logits = tf.where(own, logits.dtype.min, logits)
+    return tf.math.top_k(logits, self._num_rivals).indices
 
   def _boundary(self, x, label, radii, ends, seeds):
     candidates, closest = [x], np.full(len(x), np.inf)
@@ -175,7 +216,7 @@ class Search:
       for part in (near, (near + reach) / 2, reach):
         wide = part.reshape(-1, *[1] * (x.ndim - 1))
         candidates.append((x + wide * delta).astype(np.float32))
-    worst = self._worst(
+    worst, _ = self._worst(
       candidates=np.stack(candidates), label=label, seed=seeds[1]
     )
     return worst, closest
@@ -185,12 +226,12 @@ class Search:
     return tf.cast(objectives.margin(logits, label), tf.float32)
 
   def _worst_graph(self, candidates, label, seed):
-    """The point with the largest margin, by the same draws for all."""
+    """The point with the largest margin, by the same draws for all; both."""
     best = (candidates[0], self._margin(candidates[0], label, seed))
     for number in range(1, candidates.shape[0]):
       point = candidates[number]
       best = base.worse(best, (point, self._margin(point, label, seed)))
-    return best[0]
+    return best
 
   def _random_graph(self, x, label, radii, seed):
     ball = norms.ball(self._norm, x, norms.per_example(radii, x), self._box)

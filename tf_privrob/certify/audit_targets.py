@@ -42,7 +42,7 @@ class Deterministic:
   ):
     self.value_range = value_range
     self.logits = certifier_lib.as_logits_fn(model)
-    self._traced = tf.function(self.logits)
+    self._traced = tf.function(self.logits, reduce_retracing=True)
 
   def judge(
     self, points, classes, indices, failure_prob, seed

@@ -11,10 +11,12 @@ worse, the worse one counts.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from tf_privrob import binomial
+from tf_privrob import inflation
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import metrics as metrics_lib
 
@@ -109,6 +111,8 @@ class CertificateAudit:
   stated_verdict: str = ""
   attacks: tuple[tuple[str, int], ...] = ()
   rows: tuple[Violation, ...] = ()
+  inflated: tuple[tuple[float, int], ...] = ()
+  stated_detectable: float = 1.0
   draws: int | None = None
   seconds: float | None = None
   command: str | None = None
@@ -132,6 +136,41 @@ class CertificateAudit:
     if beyond or self.stated_verdict == VIOLATED:
       return VIOLATED
     return WITHIN
+
+  @property
+  def detectable(self) -> float:
+    """The smallest factor of the radii that would have been "violated".
+
+    It is inf where none would have been, or none was tried.
+    """
+    for factor, fallen in self.inflated:
+      if not fallen or factor < self.stated_detectable:
+        continue
+      larger = dataclasses.replace(
+        self,
+        violations=fallen,
+        interval=binomial.interval(fallen, self.count),
+        stated_verdict="",
+      )
+      if larger.verdict == VIOLATED:
+        return factor
+    return math.inf
+
+  @property
+  def power(self) -> str:
+    """How large an error of the radii would have been seen, in a sentence."""
+    if self.verdict == VIOLATED:
+      return ""
+    return inflation.sentence(
+      self.violations, self.count, self.inflated, self.detectable
+    )
+
+  @property
+  def short_power(self) -> str:
+    """The same in a few words; "" where violations were seen."""
+    if self.verdict == VIOLATED:
+      return ""
+    return inflation.short(self.inflated, self.detectable)
 
 
 def parse_audits(payload: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -215,10 +254,44 @@ def parse_certificates(entry: Mapping[str, Any]) -> CertificateAudit:
       for item in entry.get("attacks") or ()
     ),
     rows=tuple(map(_violation, entry.get("rows") or ())),
+    inflated=_inflated(entry.get("inflated") or (), violations, count),
+    stated_detectable=_stated_detectable(entry),
     draws=whole(entry.get("draws")),
     seconds=number(entry.get("seconds")),
     command=None if command is None else str(command),
   )
+
+
+def _inflated(entries, violations: int, count: int):
+  """Pairs of a factor and the rows that fell inside radii times as large."""
+  pairs = tuple(
+    (
+      metrics_lib.as_number(entry.get("factor")),
+      metrics_lib.whole(entry.get("violations")),
+    )
+    for entry in entries
+  )
+  known = all(None not in pair for pair in pairs)
+  factors, fallen = [1.0], [violations]
+  if known:
+    factors += [factor for factor, _ in pairs]
+    fallen += [number for _, number in pairs]
+  if (
+    not known
+    or any(a >= b for a, b in zip(factors, factors[1:]))
+    or [*fallen, count] != sorted([*fallen, count])
+  ):
+    raise ValueError(
+      "expected factors above 1 that increase, with counts up to"
+      f" {count} that never decrease, received {pairs!r}"
+    )
+  return pairs
+
+
+def _stated_detectable(entry: Mapping[str, Any]) -> float:
+  """The file's own factor; null is none, and a missing one says nothing."""
+  stated = metrics_lib.as_number(entry.get("detectable", 1.0))
+  return math.inf if stated is None else stated
 
 
 def _violation(entry: Mapping[str, Any]) -> Violation:

@@ -94,7 +94,11 @@ def _certificate_audit(results: results_lib.Results) -> dict[str, Any] | None:
   audit = results.certificate_audit
   if audit is None:
     return None
-  return {**dataclasses.asdict(audit), "verdict": audit.verdict}
+  return {
+    **dataclasses.asdict(audit),
+    "verdict": audit.verdict,
+    "detectable": audit.detectable,
+  }
 
 
 def summary(results: results_lib.Results) -> str:
@@ -155,7 +159,14 @@ def _radius_line(results: results_lib.Results) -> str:
     f"{formats.percent(point.accuracy)} at {smoothed.norm} radius"
     f" {formats.number(point.radius)}"
   )
-  refuted = "  REFUTED" if promises.radii_refuted(results) else ""
+  audit = results.certificate_audit
+  attacked = ""
+  if audit is not None and audit.short_power:
+    attacked = (
+      f"; {audit.violations:,} of {audit.count:,} attacked fell,"
+      f" {audit.short_power}"
+    )
+  refuted = "  REFUTED" if promises.radii_refuted(results) else attacked
   if smoothed.kind != "proven":
     return "  " + _one_line(f"claimed radius, not proven: {figures}{refuted}")
   confidence = ""

@@ -123,6 +123,7 @@ def row(run: Run) -> dict[str, Any]:
       "count": audit.count,
       "kind": audit.kind,
       "verdict": audit.verdict,
+      "detectable": audit.detectable,
     },
     "failed": run.failed,
     "problems": results.problems,

@@ -238,5 +238,5 @@ def _certificates(results: results_lib.Results) -> str:
   word = "certified" if audit.proven else "claimed"
   return (
     f"{audit.count:,} {word} radii, verdict: {text(audit.verdict)}."
-    f" {text(page_audits.meaning(audit))}"
+    f" {text(f'{page_audits.meaning(audit)} {audit.power}')}"
   )

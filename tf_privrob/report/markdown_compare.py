@@ -56,10 +56,13 @@ def _row(run: comparable.Run) -> tuple:
     _attacked(results),
     _radius(results),
     markdown.advantage(membership.headline) if membership else "not run",
-    f"{audit.violations} of {audit.count:,} {audit.kind}: {audit.verdict}"
-    if audit
-    else "not run",
+    _violations(audit) if audit else "not run",
   )
+
+
+def _violations(audit) -> str:
+  found = f"{audit.violations} of {audit.count:,} {audit.kind}: {audit.verdict}"
+  return "; ".join(filter(None, (found, audit.short_power)))
 
 
 def _accuracy(result) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tf_privrob.report import audits as audits_lib
 from tf_privrob.report import formats
 from tf_privrob.report import results as results_lib
@@ -117,6 +119,8 @@ def certificates_section(results: results_lib.Results, command: str) -> Html:
     audits_lib.WITHIN: "note",
     audits_lib.VIOLATED: "fail",
   }[audit.verdict]
+  if status == "pass" and math.isinf(audit.detectable):
+    status = "note"
   said = audit.verdict
   if status == "fail" and not audit.proven:
     said = "refuted"
@@ -130,8 +134,10 @@ def certificates_section(results: results_lib.Results, command: str) -> Html:
     title,
     tag("p", lead, css="lead"),
     tag("p", pill(status, said), " ", meaning(audit)),
+    tag("p", audit.power) if audit.power else "",
     definitions(_certificate_facts(audit, word)),
     _by_attack(audit),
+    _by_factor(audit),
     _violations(audit),
   )
 
@@ -179,6 +185,17 @@ def _by_attack(audit: audits_lib.CertificateAudit) -> Html:
     return Html("")
   rows = [(name, value(count, f"{count:,}")) for name, count in audit.attacks]
   return table(("Attack", "Violations"), rows)
+
+
+def _by_factor(audit: audits_lib.CertificateAudit) -> Html:
+  if not audit.inflated:
+    return Html("")
+  rows = [
+    (f"{factor:g}", value(fallen, f"{fallen:,} of {audit.count:,}"))
+    for factor, fallen in audit.inflated
+  ]
+  caption = "The same attacks inside larger balls: what would have been seen"
+  return table(("Radii times", "Fell"), rows, caption=caption)
 
 
 def _violations(audit: audits_lib.CertificateAudit) -> Html:

@@ -232,6 +232,7 @@ def _violations(audit) -> Html:
       value(audit.violations, f"{audit.violations} of {audit.count:,}"),
       tag("small", word),
       tag("small", verdict),
+      tag("small", audit.short_power) if audit.short_power else "",
     ]
   )
 

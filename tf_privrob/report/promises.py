@@ -209,7 +209,7 @@ def _withstood(results: results_lib.Results) -> str:
   found = "none" if not audit.violations else f"{audit.violations}"
   return (
     f"Attacks within {audit.count:,} certified radii broke {found} of them"
-    f" ({audit.verdict})."
+    f" ({audit.verdict}). {audit.power}"
   )
 
 
