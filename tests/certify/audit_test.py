@@ -10,13 +10,14 @@ import tensorflow as tf
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.certify import noisy_models
 from tf_privrob import bounds
 from tf_privrob import certify
 from tf_privrob.certify import audit
 from tf_privrob.certify import audit_row
 from tf_privrob.certify import audit_search
 from tf_privrob.certify import audit_targets
-from tf_privrob.certify import votes
+from tf_privrob.certify import grid
 
 _NORMS = ("l1", "l2", "linf")
 _SLOW = pytest.mark.slow
@@ -186,7 +187,7 @@ def test_a_broken_smoothing_is_caught(broken):
     assert truth[row["index"]] < row["size"] < row["radius"]
 
 
-class _Noisy:
+class _Noisy(noisy_models.Cut):
   """h = 2 x with noise at x or h; the class is [x > 0]."""
 
   input_noise_shape = (1,)
@@ -194,13 +195,11 @@ class _Noisy:
   fresh_hidden_stddev = np.array([0.5])
   gain = 1.0  # a large one makes a score of a vote
 
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    h = 2 * (x if input_noise is None else x + input_noise)
-    h = h if hidden_noise is None else h + hidden_noise
-    return tf.concat([tf.zeros_like(h), self.gain * h], axis=1)
+  def before(self, x):
+    return 2 * x
 
-  def __call__(self, x):
-    return self.logits_with_noise(x, None, None)
+  def after(self, h):
+    return tf.concat([tf.zeros_like(h), self.gain * h], axis=1)
 
 
 _LINE = (np.linspace(0.1, 0.4, 20) * np.resize([-1, 1], 20))[:, None].astype(
@@ -332,23 +331,22 @@ def test_a_verdict_finds_what_is_there():
 
 def test_verdicts_have_draws_that_no_certificate_had(monkeypatch):
   drawn = []
-  seeds = votes.noise_seeds
+  whole = grid.GridNoise.draw
 
-  def spy(key, indices, stage, blocks):
-    found = seeds(key, indices, stage, blocks)
-    drawn.append({tuple(pair) for pair in found.reshape(-1, 2).tolist()})
-    return found
+  def spy(self, value, key, count):
+    drawn.append(key.integer())
+    return whole(self, value, key, count)
 
-  monkeypatch.setattr(votes, "noise_seeds", spy)
+  monkeypatch.setattr(grid.GridNoise, "draw", spy)
   certifier = _smoothing()
   rows = _stretched(certifier.certify(_halfspace, _NEAR[:4], seed=0), 2)
-  first = set().union(*drawn)
+  first = set(drawn)
   drawn.clear()
   _audit(certifier, _halfspace, _NEAR[:4], rows, seed=0, steps=2)
-  second = set().union(*drawn)
+  second = set(drawn)
   assert second
   assert not first & second
-  assert sum(len(part) for part in drawn) == len(second)  # none twice
+  assert len(drawn) == len(second)  # none twice
 
 
 @pytest.mark.slow

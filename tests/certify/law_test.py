@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob import binomial
+from tf_privrob.certify import grid
 from tf_privrob.certify import margin
 from tf_privrob.certify import smoothing
 from tf_privrob.certify import votes
@@ -73,12 +74,7 @@ def test_selecting_and_estimating_on_the_same_draws_is_caught(monkeypatch):
 
 
 def test_half_the_noise_is_caught(monkeypatch):
-  whole = votes.noise_block
-
-  def half(seed, shape, stddev):
-    return whole(seed, shape, stddev / 2)
-
-  monkeypatch.setattr(votes, "noise_block", half)
+  monkeypatch.setitem(grid.LAWS, "gaussian", lambda key, n: key.normal(n) / 2)
   assert failure_rate(0.4) > LIMIT
 
 

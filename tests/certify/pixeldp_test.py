@@ -10,10 +10,11 @@ import tensorflow as tf
 from scipy import optimize
 from scipy import stats
 
+from tests.certify import noisy_models
 from tf_privrob import certify
 from tf_privrob import mechanisms
+from tf_privrob.certify import grid
 from tf_privrob.certify import keras_norms
-from tf_privrob.certify import noisy_scores
 from tf_privrob.certify import pixeldp
 from tf_privrob.certify import score_bounds
 from tf_privrob.certify import single_layer
@@ -188,17 +189,14 @@ ROW = np.array([[2.0], [-1.0]], np.float32)  # h = 2 x_1 - x_2
 DUAL = {"l1": 2.0, "l2": math.sqrt(5), "linf": 3.0}
 
 
-class Sign:
+class Sign(noisy_models.BySign):
   """Class by the sign of h = row . x plus noise, so g(x) = [h > 0]."""
 
   hidden_noise_shape = (1,)
   input_noise_shape = (2,)
 
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    x = x if input_noise is None else x + input_noise
-    h = x @ tf.constant(ROW)
-    h = h if hidden_noise is None else h + hidden_noise
-    return tf.concat([tf.zeros_like(h), h], axis=1)
+  def before(self, x):
+    return x @ tf.constant(ROW)
 
 
 def failure_rate(true_radius, norm="l2", count=COUNT, seed=4, **changes):
@@ -253,27 +251,17 @@ def test_too_small_an_operator_norm_is_caught(fraction):
 
 
 def test_another_stddev_than_the_drawn_one_is_caught(monkeypatch):
-  whole = votes.noise_block
-  monkeypatch.setattr(
-    noisy_scores,
-    "gaussian_block",
-    lambda seed, shape, stddev: whole(seed, shape, stddev / 2),
-  )
+  monkeypatch.setitem(grid.LAWS, "gaussian", lambda key, n: key.normal(n) / 2)
   assert failure_rate(0.2, count=100) > 0.9
 
 
 # Noise of another size in each coordinate.
 
 
-class Diagonal:
+class Diagonal(noisy_models.BySign):
   """h = x, noise on h; class by the sign of h_2: g(x) = [x_2 > 0]."""
 
   input_noise_shape = hidden_noise_shape = (2,)
-
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    del input_noise
-    h = x if hidden_noise is None else x + hidden_noise
-    return tf.concat([tf.zeros_like(h[:, 1:]), h[:, 1:]], axis=1)
 
 
 def diagonal_failures(scales, operator_norm):
@@ -310,13 +298,13 @@ def test_without_whitening_the_failure_is_caught():
 def test_rows_equal_the_naive_procedure():
   first, second = (RNG.randn(4, 5).astype("f"), RNG.randn(5, 3).astype("f"))
 
-  class Model:
+  class Model(noisy_models.Cut):
     input_noise_shape, hidden_noise_shape = (4,), (5,)
 
-    def logits_with_noise(self, x, input_noise, hidden_noise):
-      del input_noise
-      h = x @ first
-      h = h if hidden_noise is None else h + hidden_noise
+    def before(self, x):
+      return x @ first
+
+    def after(self, h):
       return tf.nn.relu(h) @ second
 
   subject = certifier(position="hidden", operator_norm=2.0, confidence=0.9)
@@ -324,17 +312,11 @@ def test_rows_equal_the_naive_procedure():
   for index, row in enumerate(rows):
     counts = []
     for stage, draws in ((votes.SELECTION, 25), (votes.ESTIMATION, 200)):
-      noise = np.concatenate(
-        [
-          votes.noise_block(
-            votes.noise_seeds(votes.seed_key(7), index, 5 + 2 * stage, block),
-            [5],
-            0.5,
-          )
-          for block in range(draws // 25)
-        ]
+      names = ("hidden", index, stage)
+      noisy = noisy_models.copies(
+        X[index] @ first, 0.5, draws, 7, names, "normal"
       )
-      logits = np.maximum(X[index] @ first + noise, 0) @ second
+      logits = np.maximum(noisy, 0) @ second
       counts.append(np.bincount(logits.argmax(axis=1), minlength=3))
     label = int(counts[0].argmax())
     scores = score_bounds.Scores(200, 0, 0, counts[1])

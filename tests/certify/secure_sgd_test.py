@@ -5,14 +5,14 @@ import math
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.certify import noisy_models
 from tf_privrob import binomial
 from tf_privrob import certify
 from tf_privrob.certify import secure_sgd
 
 
-class Model:
+class Model(noisy_models.BySign):
   """Two classes by the sign of x, under a fixed shift and noise at h = x."""
 
   input_noise_shape = (1,)
@@ -20,14 +20,8 @@ class Model:
   fresh_hidden_stddev = np.array([0.5])
   shift = 0.0
 
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    del input_noise
-    h = x + self.shift
-    h = h if hidden_noise is None else h + hidden_noise
-    return tf.concat([tf.zeros_like(h), h], axis=1)
-
-  def __call__(self, x):
-    return self.logits_with_noise(x, None, None)
+  def before(self, x):
+    return x + self.shift
 
 
 def test_robust_budget_solves_its_equation():

@@ -9,9 +9,11 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from tests.certify import noisy_models
 from tf_privrob import certify
+from tf_privrob import randomness
+from tf_privrob.certify import grid
 from tf_privrob.certify import linear_norms
-from tf_privrob.certify import noisy_scores
 from tf_privrob.certify import score_bounds
 from tf_privrob.certify import single_layer
 from tf_privrob.certify import votes
@@ -22,26 +24,21 @@ SECOND = RNG.randn(5, 3).astype(np.float32)
 FIXED = RNG.randn(5).astype(np.float32)
 X = RNG.randn(7, 4).astype(np.float32)
 Y = np.arange(7) % 3
-LAPLACE_GOLDEN = [0.442546755, 1.018226743, 0.031416237]
-GAUSSIAN_GOLDEN = [0.272055060, 0.103690155, 0.036782160]
+LAPLACE_GOLDEN = [-31, 1111, 814]
+GAUSSIAN_GOLDEN = [-133, -188, 823]
 
 
-class Model:
+class Model(noisy_models.Cut):
   """Logits clip(x A + fixed) B, with room for noise at x and at h."""
 
   input_noise_shape = (4,)
   hidden_noise_shape = (5,)
 
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    if input_noise is not None:
-      x = x + input_noise
-    h = tf.clip_by_value(x @ FIRST + FIXED, -4.0, 4.0)
-    if hidden_noise is not None:
-      h = h + hidden_noise
-    return h @ SECOND
+  def before(self, x):
+    return tf.clip_by_value(x @ FIRST + FIXED, -4.0, 4.0)
 
-  def __call__(self, x):
-    return self.logits_with_noise(x, None, None)
+  def after(self, h):
+    return h @ SECOND
 
 
 def certifier(**changes):
@@ -152,19 +149,13 @@ def test_radius_at_the_hidden_layer_by_hand():
 
 def naive_scores(image, index, stage, draws, seed, position, scale):
   """Scores of one input by numpy, from the same noise."""
-  where = noisy_scores.POSITIONS.index(position)
-  size = (4, 5)[where]
-  blocks = []
-  for block in range(-(-draws // votes.BLOCK)):
-    key = votes.noise_seeds(
-      votes.seed_key(seed), index, 4 + 2 * stage + where, block
-    )
-    blocks.append(noisy_scores.laplace_block(key, [size], scale).numpy())
-  logits = []
-  for noise in np.concatenate(blocks)[:draws]:
-    x, e = (image + noise, 0) if position == "input" else (image, noise)
-    logits.append((np.clip(x @ FIRST + FIXED, -4, 4) + e) @ SECOND)
-  logits = np.array(logits, np.float64)
+  value = image if position == "input" else Model().before(image[None])[0]
+  hidden = noisy_models.copies(
+    np.asarray(value), scale, draws, seed, (position, index, stage)
+  )
+  if position == "input":
+    hidden = np.clip(hidden @ FIRST + FIXED, -4, 4)
+  logits = hidden @ SECOND
   odds = np.exp(logits - logits.max(axis=1, keepdims=True))
   return odds / odds.sum(axis=1, keepdims=True)
 
@@ -240,10 +231,8 @@ def test_equal_inputs_get_independent_noise_and_seeds_matter():
   ("factor", "accepted"), [(1, True), (2 / 3, False), (1.5, False)]
 )
 def test_noise_is_laplace_of_the_declared_scale(factor, accepted):
-  noise = [
-    noisy_scores.laplace_block(tf.constant([1, i], tf.int64), [8], 0.7 * factor)
-    for i in range(10)
-  ]
+  law = grid.GridNoise("laplace", 0.7 * factor, (8,))
+  noise = law.draw(np.zeros(8), randomness.Key.of(1), 250)
   p_value = stats.kstest(np.ravel(noise), stats.laplace(scale=0.7).cdf).pvalue
   assert (p_value > 1e-3) == accepted
 
@@ -256,10 +245,8 @@ def test_noise_has_the_declared_scale_in_every_coordinate(
   law, factor, accepted
 ):
   scales = np.array([[0.1, 2.0], [0.7, 5.0]])
-  item = noisy_scores.Pass("hidden", scales * factor, law)
-  noise = np.concatenate(
-    [item.draw_block(tf.constant([1, i], tf.int64), [2, 2]) for i in range(40)]
-  )
+  noise = grid.GridNoise(law, scales * factor, (2, 2))
+  noise = noise.draw(np.zeros([2, 2]), randomness.Key.of(1), 1000)
   law = stats.laplace if law == "laplace" else stats.norm
   for place in np.ndindex(2, 2):
     p_value = stats.kstest(
@@ -270,14 +257,13 @@ def test_noise_has_the_declared_scale_in_every_coordinate(
 
 def test_draws_are_golden():
   """A seed means the same noise for good."""
-  seed = tf.constant([1, 2], tf.int64)
+  key = votes.seed_key([1, 2]).child(3, votes.ESTIMATION, 4)
   for law, wanted in (
     ("laplace", LAPLACE_GOLDEN),
     ("gaussian", GAUSSIAN_GOLDEN),
   ):
-    block = noisy_scores.Pass("input", 0.5, law).draw_block(seed, [3])
-    assert block.shape == (votes.BLOCK, 3)
-    np.testing.assert_allclose(block[0], wanted, rtol=1e-5)
+    block = grid.GridNoise(law, 0.5, (3,)).draw(np.zeros(3), key, votes.BLOCK)
+    np.testing.assert_array_equal(block[0] * 1024, wanted)
 
 
 def test_graph_is_traced_once():
@@ -324,7 +310,7 @@ LIMIT = ALPHA + 3.1 * math.sqrt(ALPHA * (1 - ALPHA) / COUNT)
 ROW = np.array([[2.0], [-1.0]], np.float32)  # h = 2 x_1 - x_2
 
 
-class Sign:
+class Sign(noisy_models.BySign):
   """Class by the sign of h = row . x, so g(x) = [h > 0] by symmetry."""
 
   hidden_noise_shape = (1,)
@@ -333,11 +319,8 @@ class Sign:
     self._row = tf.constant(row)
     self.input_noise_shape = (row.shape[0],)
 
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    x = x if input_noise is None else x + input_noise
-    h = x @ self._row
-    h = h if hidden_noise is None else h + hidden_noise
-    return tf.concat([tf.zeros_like(h), h], axis=1)
+  def before(self, x):
+    return x @ self._row
 
 
 def failure_rate(row, true_radius, dual, count=COUNT, seed=4, **changes):
@@ -395,12 +378,7 @@ def test_failure_rate_holds_for_every_bound(bound):
 
 def test_b_instead_of_b_over_psi_is_caught(monkeypatch):
   """The size takes b = 0.5, the draws b/psi = 0.25."""
-  whole = noisy_scores.laplace_block
-  monkeypatch.setattr(
-    noisy_scores,
-    "laplace_block",
-    lambda seed, shape, scale: whole(seed, shape, scale / 2),
-  )
+  monkeypatch.setitem(grid.LAWS, "laplace", lambda key, n: key.laplace(n) / 2)
   assert failure_rate(np.ones([1, 1], np.float32), 0.3, 1, 100) > 0.9
 
 
@@ -467,7 +445,8 @@ class BatchStatistics(Model):
 class Broken(Model):
   def logits_with_noise(self, x, input_noise, hidden_noise):
     logits = super().logits_with_noise(x, input_noise, hidden_noise)
-    return logits if input_noise is None else tf.math.log(logits)
+    known = tf.reduce_max(x, axis=1, keepdims=True) < X.max() + 0.3
+    return tf.where(known, logits, np.nan)
 
 
 @pytest.mark.parametrize(
@@ -498,20 +477,9 @@ def test_coupling_is_seen_with_a_single_input_too():
 def test_copied_noise_would_certify_a_false_radius():
   """Why it is refused: x_1 - x_2 is not masked by noise common to both."""
 
-  class Chroma:
-    input_noise_shape = (1,)
-    hidden_noise_shape = (1,)
-
-    def logits_with_noise(self, x, input_noise, hidden_noise):
-      x = x if input_noise is None else x + input_noise
-      h = x[:, :1] - x[:, 1:]
-      return tf.concat([tf.zeros_like(h), h], axis=1)
-
-  x = np.array([[0.501, 0.5]], np.float32)  # 0.0005 from the boundary in linf
-  scores = next(
-    noisy_scores.NoisyScores(
-      Chroma(), 2, [noisy_scores.Pass("input", 1.0)], None, 0
-    ).stream(x, [0], votes.ESTIMATION, 500)
-  )
+  x = np.array([0.501, 0.5])  # 0.0005 from the boundary in linf
+  common = randomness.Key.of(0).laplace(500)[:, np.newaxis]
+  ballots = np.bincount(np.argmin(x + common, axis=1), minlength=2)
+  scores = score_bounds.Scores(500, ballots / 500, 0 * ballots, ballots)
   top = score_bounds.top_two(scores, "clopper_pearson", 0.01)
   assert certifier(scale=1.0).radius(*top[1:], 2) > 1.0

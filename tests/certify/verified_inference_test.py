@@ -10,8 +10,8 @@ import tensorflow as tf
 from scipy import integrate
 from scipy import stats
 
+from tests.certify import noisy_models
 from tf_privrob import certify
-from tf_privrob.certify import noisy_scores
 from tf_privrob.certify import score_bounds
 from tf_privrob.certify import verified_inference
 from tf_privrob.certify import votes
@@ -25,21 +25,17 @@ Y = np.arange(6) % 3
 MUS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 
 
-class Model:
+class Model(noisy_models.Cut):
   """Linear, with the training noise at x and at h inside."""
 
   input_noise_shape = (4,)
   hidden_noise_shape = (5,)
 
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    x = x + FIXED_X
-    x = x if input_noise is None else x + input_noise
-    h = x @ FIRST + FIXED_H
-    h = h if hidden_noise is None else h + hidden_noise
-    return h @ SECOND
+  def before(self, x):
+    return (x + FIXED_X) @ FIRST + FIXED_H
 
-  def __call__(self, x):
-    return self.logits_with_noise(x, None, None)
+  def after(self, h):
+    return h @ SECOND
 
 
 def certifier(**changes):
@@ -239,16 +235,14 @@ COUNT, ALPHA, SLOPE = 600, 0.1, 2.0
 LIMIT = ALPHA + 3.1 * math.sqrt(ALPHA * (1 - ALPHA) / COUNT)
 
 
-class Slope:
+class Slope(noisy_models.BySign):
   """h = 2 x, logits (0, h): the class is [x > 0] by symmetry."""
 
   input_noise_shape = (1,)
   hidden_noise_shape = (1,)
 
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    h = SLOPE * (x if input_noise is None else x + input_noise)
-    h = h if hidden_noise is None else h + hidden_noise
-    return tf.concat([tf.zeros_like(h), h], axis=1)
+  def before(self, x):
+    return SLOPE * x
 
 
 def failure_rate(true_radius, count=COUNT, **changes):
@@ -300,26 +294,21 @@ def test_the_other_sizes_do_not(broken):
 def naive_draws(index, draws, seed, scale, hidden_scale):
   """Eq. 14 by numpy, one draw at a time, from the same noise."""
 
-  def noise(stream, size, scale):
-    blocks = [
-      noisy_scores.laplace_block(
-        votes.noise_seeds(votes.seed_key(seed), index, stream, block),
-        [size],
-        scale,
-      ).numpy()
-      for block in range(-(-draws // votes.BLOCK))
-    ]
-    return np.concatenate(blocks)[:draws]
+  def noisy(position, value, scale):
+    names = (position, index, votes.ESTIMATION)
+    return noisy_models.copies(value, scale, draws, seed, names)
 
   def softmax(logits):
     odds = np.exp(logits - logits.max())
     return odds / odds.sum()
 
   products = []
-  for at_x, at_h in zip(noise(6, 4, scale), noise(7, 5, hidden_scale)):
-    x = (X[index] + FIXED_X).astype(float)
-    first = softmax((x @ FIRST + FIXED_H + at_h) @ SECOND)
-    second = softmax(((x + at_x) @ FIRST + FIXED_H) @ SECOND)
+  hidden = np.asarray(Model().before(X[index : index + 1]))[0]
+  for x, h in zip(
+    noisy("input", X[index], scale), noisy("hidden", hidden, hidden_scale)
+  ):
+    first = softmax(h @ SECOND)
+    second = softmax(((x + FIXED_X) @ FIRST + FIXED_H) @ SECOND)
     products.append(first * second)
   return np.array(products)
 
@@ -403,8 +392,8 @@ def test_inputs_together_make_the_same_draws(num_draws, batch_size):
 class BatchStatistics(Model):
   """Subtracts the mean logits of the batch."""
 
-  def logits_with_noise(self, x, input_noise, hidden_noise):
-    logits = super().logits_with_noise(x, input_noise, hidden_noise)
+  def after(self, h):
+    logits = super().after(h)
     return logits - tf.reduce_mean(logits, axis=0)
 
 
@@ -412,31 +401,23 @@ def test_batch_statistics_are_those_of_one_draw_of_all_inputs():
   model, draws = BatchStatistics(), 30
   subject = certifier(num_draws=draws, inputs_together=True, psi=1.0)
   found = subject.estimate(model, X, seed=5)
-  blocks = [  # [position][draw, input, ...]
-    np.swapaxes(
+  hidden = np.asarray(model.before(X))
+  inputs, hiddens = (  # [draw, input, ...]
+    np.stack(
       [
-        np.concatenate(
-          [
-            noisy_scores.laplace_block(
-              votes.noise_seeds(votes.seed_key(5), index, stream, block),
-              [size],
-              scale,
-            )
-            for block in range(2)
-          ]
-        )
-        for index in range(6)
+        noisy_models.copies(
+          row, scale, draws, 5, (position, index, votes.ESTIMATION)
+        ).astype(np.float32)
+        for index, row in enumerate(values)
       ],
-      0,
-      1,
-    )[:draws]
-    for stream, size, scale in ((6, 4, 0.4), (7, 5, 0.8))
-  ]
+      axis=1,
+    )
+    for position, values, scale in (("input", X, 0.4), ("hidden", hidden, 0.8))
+  )
   mean = np.mean(
     [
-      tf.nn.softmax(model.logits_with_noise(X, at_x, None))
-      * tf.nn.softmax(model.logits_with_noise(X, None, at_h))
-      for at_x, at_h in zip(*blocks)
+      tf.nn.softmax(model(x)) * tf.nn.softmax(model.after(h))
+      for x, h in zip(inputs, hiddens)
     ],
     axis=0,
   )

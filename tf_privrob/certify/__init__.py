@@ -38,6 +38,7 @@ from tf_privrob.certify.operator_norms import OperatorNorms
 from tf_privrob.certify.pixeldp import classic_multiplier
 from tf_privrob.certify.pixeldp import gaussian_search
 from tf_privrob.certify.pixeldp import gaussian_tight
+from tf_privrob.certify.prefix_values import prefix_values
 from tf_privrob.certify.record import read
 from tf_privrob.certify.record import Recorded
 from tf_privrob.certify.running import check_recorded
@@ -90,6 +91,7 @@ __all__ = [
   "mean_certified_radius",
   "paper_hidden_sensitivity",
   "prefix_norms",
+  "prefix_values",
   "read",
   "released_hidden_sensitivity",
   "robust_epsilon",

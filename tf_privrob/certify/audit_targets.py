@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tf_privrob import binomial
 from tf_privrob.certify import certifier as certifier_lib
+from tf_privrob.certify import grid
 from tf_privrob.certify import margin
 from tf_privrob.certify import noisy_scores
 from tf_privrob.certify import score_bounds
@@ -212,17 +213,18 @@ def _smoothed(certifier, model, x, draws) -> Randomised:
   logits_fn = certifier_lib.as_logits_fn(model)
   num_classes = certifier_lib.num_classes_of(logits_fn, x, None)
   stddev = certifier.smoothing_stddev
+  noise = grid.GridNoise("gaussian", stddev, x.shape[1:])
   counters = {}
 
   def logits(points, seed):
-    noise = tf.random.stateless_normal(tf.shape(points), seed)
-    return logits_fn(points + stddev * noise)
+    drawn = tf.random.stateless_normal(tf.shape(points), seed)
+    return logits_fn(points + stddev * drawn)
 
   def draw(points, indices, stage, num_draws, seed):
     key = tuple(seed)
     if key not in counters:
       counters[key] = votes.NoisyVotes(
-        logits_fn, x.shape[1:], num_classes, stddev, _BATCH, _GROUP, key
+        logits_fn, noise, num_classes, _BATCH, _GROUP, key
       )
     found = []
     for start in range(0, len(points), _GROUP):

@@ -13,15 +13,17 @@ from tf_privrob.certify import linear_norms
 from tf_privrob.certify import operator_norms
 
 _keras = tf.keras.layers
-# Layers that only move values, at inference.
-_SHAPING = (
+# Nothing happens in these, at inference; others only move values.
+IDENTITIES = (
   _keras.InputLayer,
-  _keras.Flatten,
-  _keras.Reshape,
-  _keras.Permute,
   _keras.Dropout,
   _keras.SpatialDropout2D,
   _keras.GaussianNoise,
+)
+MOVING = (
+  _keras.Flatten,
+  _keras.Reshape,
+  _keras.Permute,
   _keras.ZeroPadding2D,
 )
 _POOLING = (
@@ -127,13 +129,13 @@ def prefix_norms(
   # functions behind it move no further than what they are given.
   whitened_at = _last_linear(chain) if stddev is not None else None
   for number, layer in enumerate(chain):
-    if _is_linear(layer):
+    if is_linear(layer):
       found = linear_map(layer, shape)
       if number == whitened_at:
         found = found.whitened(np.reshape(stddev, found.output_shape))
       total = total.then(found.norms(quick))
       if last_activation or number < len(chain) - 1:
-        slope = _activation_slope(layer)
+        slope = activation_slope(layer)
         total = total.then(
           operator_norms.elementwise_norms(found.output_shape, slope)
         )
@@ -166,14 +168,15 @@ def whitened_norm(
   )
 
 
-def _is_linear(layer) -> bool:
+def is_linear(layer: tf.keras.layers.Layer) -> bool:
+  """Whether it is a layer with a kernel whose norms are known."""
   return type(layer) in (_keras.Dense, _keras.Conv2D)
 
 
 def _last_linear(chain) -> int | None:
   """The last layer with a kernel, if only functions of each value follow."""
   for number in reversed(range(len(chain))):
-    if _is_linear(chain[number]):
+    if is_linear(chain[number]):
       return number
     if not is_activation(chain[number]):
       return None
@@ -196,8 +199,8 @@ def is_activation(layer: tf.keras.layers.Layer) -> bool:
 
 def _norms_without_kernel(layer, shape) -> operator_norms.OperatorNorms:
   if is_activation(layer):
-    return operator_norms.elementwise_norms(shape, _activation_slope(layer))
-  if type(layer) in _SHAPING:
+    return operator_norms.elementwise_norms(shape, activation_slope(layer))
+  if type(layer) in (*IDENTITIES, *MOVING):
     output_shape = tuple(layer.compute_output_shape((None, *shape))[1:])
     if isinstance(layer, _keras.InputLayer):
       output_shape = shape
@@ -212,7 +215,7 @@ def _norms_without_kernel(layer, shape) -> operator_norms.OperatorNorms:
   )
 
 
-def _activation_slope(layer) -> float:
+def activation_slope(layer) -> float:
   """The Lipschitz constant of an activation, alone or inside a layer."""
   if isinstance(layer, _keras.ReLU):
     if layer.threshold:

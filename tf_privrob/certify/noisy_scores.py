@@ -15,22 +15,23 @@ import tensorflow as tf
 
 from tf_privrob import mechanisms
 from tf_privrob.certify import certifier
+from tf_privrob.certify import grid
 from tf_privrob.certify import score_bounds
 from tf_privrob.certify import votes
 
 BLOCK = votes.BLOCK
 POSITIONS = ("input", "hidden")
 DISTRIBUTIONS = ("laplace", "gaussian")
-_FIRST_STREAM = 4  # 0 to 3 are the stages of Gaussian smoothing
+_PREPARED = 32  # inputs whose hidden values are kept
 _BATCH = {"CPU": 200, "GPU": 2_000}
 
 
 class NoisyModel(Protocol):
   """What a model must offer to be certified with noise inside it.
 
-  Noise drawn once for training is part of the model; the arguments are fresh
-  draws on top. To be certified into a file by `certify.run` the model must
-  also be callable on a batch of inputs, which gives its logits.
+  Noise drawn once for training is part of the model; what is certified is
+  fresh noise on top. To be certified into a file by `certify.run` the model
+  must also be callable on a batch of inputs, which gives its logits.
 
   Attributes:
     input_noise_shape: shape of one example's noise at the input x.
@@ -48,6 +49,15 @@ class NoisyModel(Protocol):
   ) -> tf.Tensor:
     """Logits [B, K] in inference mode; None adds nothing at that place."""
 
+  def hidden_values(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns h of each input, float64, and how far it may be off.
+
+    An infinite error says that nobody knows, and that nothing can be proven.
+    """
+
+  def logits_from_hidden(self, hidden: tf.Tensor) -> tf.Tensor:
+    """Logits [B, K] in inference mode from h with its fresh noise."""
+
 
 class Pass(NamedTuple):
   """One forward pass with fresh noise at one place only.
@@ -63,37 +73,22 @@ class Pass(NamedTuple):
   scale: float | np.ndarray
   distribution: str = "laplace"
 
-  def draw_block(self, seed: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """`BLOCK` draws: a function of the seed alone."""
-    return self._sized(
-      laplace_block if self.distribution == "laplace" else gaussian_block,
-      seed,
-      shape,
-    )
+  def on_grid(self, model: NoisyModel) -> grid.GridNoise:
+    """The noise that votes are counted under."""
+    hidden = self.position == "hidden"
+    shape = model.hidden_noise_shape if hidden else model.input_noise_shape
+    return grid.GridNoise(self.distribution, self.scale, tuple(shape))
 
   def draw(self, seed: tf.Tensor, count, shape: Sequence[int]) -> tf.Tensor:
     """`count` draws of the same law, for a search that no vote depends on."""
-
-    def some(seed, shape, scale):
-      if self.distribution == "laplace":
-        law = mechanisms.LaplaceMechanism(l1_sensitivity=scale, dp_epsilon=1.0)
-        return law.sample([count, *shape], seed)
-      return tf.random.stateless_normal([count, *shape], seed, stddev=scale)
-
-    return self._sized(some, seed, shape)
-
-  def _sized(self, law, seed, shape) -> tf.Tensor:
-    """`law` at unit scale times the scales of the coordinates, if they vary."""
-    if not np.ndim(self.scale):
-      return law(seed, shape, self.scale)
-    return law(seed, shape, 1.0) * np.reshape(self.scale, shape).astype(
-      np.float32
-    )
+    scale = np.asarray(self.scale, np.float32)
+    if self.distribution == "laplace":
+      law = mechanisms.LaplaceMechanism(l1_sensitivity=1.0, dp_epsilon=1.0)
+      return scale * law.sample([count, *shape], seed)
+    return scale * tf.random.stateless_normal([count, *shape], seed)
 
 
-def check_model(model: Any, x: Any) -> tuple[np.ndarray, int]:
-  """Returns the inputs as float32 and the number of classes."""
-  names = ("input_noise_shape", "hidden_noise_shape", "logits_with_noise")
+def _require(model: Any, *names: str) -> None:
   missing = [name for name in names if not hasattr(model, name)]
   if missing:
     raise ValueError(
@@ -101,6 +96,13 @@ def check_model(model: Any, x: Any) -> tuple[np.ndarray, int]:
       f" {type(model).__name__} without {', '.join(missing)}. Fresh noise must"
       " reach the inside of the model: see certify.NoisyModel."
     )
+
+
+def check_model(model: Any, x: Any) -> tuple[np.ndarray, int]:
+  """Returns the inputs as float32 and the number of classes."""
+  _require(
+    model, "input_noise_shape", "hidden_noise_shape", "logits_with_noise"
+  )
   x = certifier.check_inputs(model, x)
   return x, certifier.num_classes_of(
     lambda batch: model.logits_with_noise(batch, None, None), x, None
@@ -131,25 +133,26 @@ def check_deterministic(
   certifier.check_deterministic(logits_fn, x)
 
 
-def laplace_block(seed: tf.Tensor, shape: Sequence[int], scale: float):
-  """`BLOCK` draws of Lap(scale) a coordinate: a function of the seed alone."""
-  noise = mechanisms.LaplaceMechanism(l1_sensitivity=scale, dp_epsilon=1.0)
-  return noise.sample([BLOCK, *shape], seed)
+class _Work(NamedTuple):
+  """One batch of draws of one input."""
 
-
-gaussian_block = votes.noise_block  # the same for N(0, stddev^2)
+  index: int
+  values: Sequence[np.ndarray]
+  slack: float
+  first: int
 
 
 class NoisyScores:
   """Draws the scores prod_s softmax(logits with fresh noise in pass s only).
 
   With one pass it is the score of one noise layer; with several it is Eq. 14
-  of DPAL. Draw j of input i is a function of (seed, i, stage, position, j)
-  alone: noise comes in blocks of `BLOCK` draws with a seed each. A physical
-  batch holds draws of one input only, always in the same places, so that not
-  even rounding depends on the other inputs or on their order; on `batch_size`
-  it depends as far as the model's own rounding does. Memory is that of one
-  batch whatever the number of draws. The noise is never clipped.
+  of DPAL. Draw j of input i is a function of (seed, i, stage, position, j) and
+  of the input alone: noise comes in blocks of `BLOCK` draws with a key each,
+  on a grid (`grid`). A physical batch holds draws of one input only, always in
+  the same places, so that not even rounding depends on the other inputs or on
+  their order; on `batch_size` it depends as far as the model's own rounding
+  does. Memory is that of two batches whatever the number of draws. The noise is
+  never clipped.
 
   Args:
     model: see `NoisyModel`.
@@ -171,13 +174,16 @@ class NoisyScores:
     self._model = model
     self._num_classes = num_classes
     self._passes = tuple(passes)
+    self._noises = [item.on_grid(model) for item in self._passes]
+    if any(item.position == "hidden" for item in self._passes):
+      _require(model, "hidden_values", "logits_from_hidden")
     if batch_size is None:
       gpu = tf.config.list_physical_devices("GPU")
       batch_size = _BATCH["GPU" if gpu else "CPU"]
     self._most_blocks = math.ceil(batch_size / BLOCK)
     self._key = votes.seed_key(seed)
-    self._batch = tf.function(self._graph, autograph=False)
-    self._joint_batch = tf.function(self._joint_graph, autograph=False)
+    self._batch = tf.function(self._sums, autograph=False)
+    self._joint_batch = tf.function(self._parts, autograph=False)
 
   def stream(
     self, x: np.ndarray, indices: Sequence[int], stage: int, num_draws: int
@@ -193,19 +199,21 @@ class NoisyScores:
     total = math.ceil(num_draws / BLOCK)
     batches = math.ceil(total / self._most_blocks)
     each = math.ceil(total / batches)  # blocks a batch: static
-    for image, index in zip(x, indices):
-      started = time.perf_counter()
-      sums = 0
-      for first in range(0, batches * each, each):
-        blocks = np.arange(first, first + each)
-        parts = self._batch(
-          tf.constant(image),
-          tf.constant(np.clip(num_draws - blocks * BLOCK, 0, BLOCK), tf.int32),
-          tf.constant(self._seeds(index, stage, blocks)),
-        )
-        sums += parts.numpy()
-      seconds = time.perf_counter() - started
-      yield _scores(sums, num_draws, index, seconds)
+    firsts = range(0, batches * each, each)
+
+    def draw(work):
+      blocks = range(work.first, work.first + each)
+      return work, self._copies(work.values, work.index, stage, blocks)
+
+    sums, started = 0, time.perf_counter()
+    for work, copies in votes.ahead(draw, self._work(x, indices, firsts)):
+      draws = BLOCK * (work.first + np.arange(each))[:, np.newaxis]
+      counted = (draws + np.arange(BLOCK)).ravel() < num_draws
+      sums += self._batch(copies, tf.constant(counted)).numpy()
+      if work.first == firsts[-1]:
+        seconds = time.perf_counter() - started
+        yield _scores(sums, num_draws, work.index, seconds, work.slack)
+        sums, started = 0, time.perf_counter()
 
   def stream_together(
     self, x: np.ndarray, indices: Sequence[int], stage: int, num_draws: int
@@ -219,84 +227,78 @@ class NoisyScores:
     """
     size = self._most_blocks * BLOCK
     for start in range(0, len(x), size):
-      images = tf.constant(x[start : start + size])
-      group = np.asarray(indices[start : start + size])
+      group = indices[start : start + size]
+      values = self._values(x[start : start + size])
       started = time.perf_counter()
       sums = 0
       for block in range(math.ceil(num_draws / BLOCK)):
-        parts = self._joint_batch(
-          images,
-          tf.constant(min(BLOCK, num_draws - block * BLOCK)),
-          tf.constant(self._seeds(group, stage, block)),
-        )
-        sums += parts.numpy()
+        copies = [
+          self._copies(
+            [value[row] for value, _ in values], index, stage, [block]
+          )
+          for row, index in enumerate(group)
+        ]
+        joint = [np.stack(parts, axis=1) for parts in zip(*copies)]
+        for draw in range(min(BLOCK, num_draws - block * BLOCK)):
+          parts = self._joint_batch([tf.constant(each[draw]) for each in joint])
+          sums += parts.numpy()
       seconds = (time.perf_counter() - started) / len(group)
       for row, index in enumerate(group):
-        yield _scores(sums[:, row], num_draws, int(index), seconds)
+        slack = self._slack(values, row)
+        yield _scores(sums[:, row], num_draws, index, seconds, slack)
 
-  def _seeds(self, indices, stage: int, blocks) -> np.ndarray:
-    """One seed a pass and (index, block), [passes, ..., 2]."""
-    streams = [
-      _FIRST_STREAM + 2 * stage + POSITIONS.index(item.position)
+  def _work(self, x, indices, firsts) -> Iterator[_Work]:
+    """One item for each batch of each input."""
+    for start in range(0, len(x), _PREPARED):
+      values = self._values(x[start : start + _PREPARED])
+      for row, index in enumerate(indices[start : start + _PREPARED]):
+        own = [value[row] for value, _ in values]
+        slack = self._slack(values, row)
+        for first in firsts:
+          yield _Work(index, own, slack, first)
+
+  def _values(self, x) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What each pass adds noise to, and how far it may be off."""
+    return [
+      self._model.hidden_values(x)
+      if item.position == "hidden"
+      else (x, np.zeros_like(x))
       for item in self._passes
     ]
-    return np.stack(
-      [
-        votes.noise_seeds(self._key, indices, stream, blocks)
-        for stream in streams
-      ]
+
+  def _slack(self, values, row: int) -> float:
+    return sum(
+      noise.slack(value[row], error[row])
+      for noise, (value, error) in zip(self._noises, values)
     )
 
-  def _graph(self, image, valid, seeds) -> tf.Tensor:
-    """Sums over the counted draws of one input, [4, K]."""
-    draws = BLOCK * valid.shape[0]
-    noises = [
-      tf.concat(
+  def _copies(self, values, index, stage, blocks) -> list[np.ndarray]:
+    """Noisy copies of one input for each pass, [draws, ...]."""
+    return [
+      np.concatenate(
         [
-          item.draw_block(seeds[number, block], self._shape(item))
-          for block in range(valid.shape[0])
-        ],
-        axis=0,
+          noise.draw(
+            value, self._key.child(item.position, index, stage, block), BLOCK
+          )
+          for block in blocks
+        ]
       )
-      for number, item in enumerate(self._passes)
+      for item, noise, value in zip(self._passes, self._noises, values)
     ]
-    parts = self._parts(tf.repeat(image[None], draws, axis=0), noises)
-    counted = tf.reshape(tf.sequence_mask(valid, BLOCK), [draws, 1])
-    return tf.reduce_sum(tf.where(counted, parts, 0.0), axis=1)
 
-  def _joint_graph(self, images, valid, seeds) -> tf.Tensor:
-    """Sums over the first draws of one block for each input, [4, B, K]."""
-    noises = []
-    for number, item in enumerate(self._passes):
-      noise = tf.map_fn(
-        lambda seed, item=item: item.draw_block(seed, self._shape(item)),
-        seeds[number],
-        fn_output_signature=tf.float32,
-      )
-      order = [1, 0, *range(2, noise.shape.rank)]
-      noises.append(tf.transpose(noise, order)[:valid])  # draws first
-    parts = tf.map_fn(
-      lambda draw: self._parts(images, draw),
-      tuple(noises),
-      fn_output_signature=tf.float64,
-    )
-    return tf.reduce_sum(parts, axis=0)
+  def _sums(self, copies, counted) -> tf.Tensor:
+    """Sums over the counted draws of one input, [4, K]."""
+    parts = self._parts(copies)
+    return tf.reduce_sum(tf.where(counted[:, tf.newaxis], parts, 0.0), axis=1)
 
-  def _shape(self, item: Pass) -> tuple[int, ...]:
-    hidden = item.position == "hidden"
-    model = self._model
-    return tuple(
-      model.hidden_noise_shape if hidden else model.input_noise_shape
-    )
-
-  def _parts(self, inputs: tf.Tensor, noises: Sequence[tf.Tensor]) -> tf.Tensor:
+  def _parts(self, copies: Sequence[tf.Tensor]) -> tf.Tensor:
     """Scores, their squares, votes and failures of each row, [4, B, K]."""
     log_scores = 0.0
-    for item, noise in zip(self._passes, noises):
-      hidden = item.position == "hidden"
-      logits = self._model.logits_with_noise(
-        inputs, None if hidden else noise, noise if hidden else None
-      )
+    for item, noisy in zip(self._passes, copies):
+      if item.position == "hidden":
+        logits = self._model.logits_from_hidden(noisy)
+      else:
+        logits = self._model.logits_with_noise(noisy, None, None)
       log_scores += tf.nn.log_softmax(tf.cast(logits, tf.float64))
     scores = tf.clip_by_value(tf.exp(log_scores), 0.0, 1.0)
     ballots = tf.one_hot(
@@ -307,7 +309,7 @@ class NoisyScores:
 
 
 def _scores(
-  sums: np.ndarray, num_draws: int, index: int, seconds: float
+  sums: np.ndarray, num_draws: int, index: int, seconds: float, slack: float
 ) -> score_bounds.Scores:
   total, squares, counts, broken = sums
   if broken.any():
@@ -323,4 +325,5 @@ def _scores(
     spread / max(num_draws - 1, 1),
     np.rint(counts).astype(np.int64),
     seconds,
+    slack,
   )

@@ -25,6 +25,8 @@ class Scores:
     variances: unbiased sample variance of each class, [K]; 0 for n = 1.
     votes: how often each class had the largest score, [K], sums to n.
     seconds: time spent on the draws.
+    slack: how far an expected score may be from that under real noise; see
+      `grid`.
   """
 
   num_draws: int
@@ -32,6 +34,7 @@ class Scores:
   variances: np.ndarray
   votes: np.ndarray
   seconds: float = 0.0
+  slack: float = 0.0
 
   def top(self, bound: str) -> int:
     """The class with most votes or the largest mean, whichever is bounded."""

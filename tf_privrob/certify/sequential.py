@@ -52,6 +52,8 @@ class Plan:
     failure_prob: 1 - confidence.
     radii: radii of interest; empty: one look, nothing is stopped early.
     block: looks are rounded up to a multiple of it.
+    slack: how far the law of the draws is from that of real noise
+      (`grid.GridNoise.slack`); it is taken off every lower bound.
   """
 
   stddev: float
@@ -59,6 +61,7 @@ class Plan:
   failure_prob: float
   radii: tuple[float, ...] = ()
   block: int = 1
+  slack: float = 0.0
 
   @property
   def looks(self) -> list[Look]:
@@ -79,7 +82,8 @@ class Plan:
   def largest_radius(self) -> float:
     """What a unanimous vote would give; <= 0: nothing can be certified."""
     last = self.looks[-1]
-    return self._radius(binomial.unanimous(last.draws, last.failure_prob))
+    lower = binomial.unanimous(last.draws, last.failure_prob)
+    return self._radius(max(lower - self.slack, 0.0))
 
   def hopeless(self, votes: int, draws: int) -> bool:
     """Whether the selection votes put every radius of interest out of reach."""
@@ -89,9 +93,8 @@ class Plan:
 
   def verdict(self, votes: int, look: Look) -> Verdict | None:
     """What to return at this look, or None to draw on."""
-    certified = self._radius(
-      binomial.lower(votes, look.draws, look.failure_prob)
-    )
+    lower = binomial.lower(votes, look.draws, look.failure_prob)
+    certified = self._radius(max(lower - self.slack, 0.0))
     if look.draws == self.num_draws:
       return Verdict(certified, "")
     reached = self._within(certified)

@@ -78,6 +78,12 @@ class SingleLayerCertificate(certifier.Certifier):
   what a construction assumes of it does not count. b is the scale that is
   drawn: DPAL's b/psi, not its b.
 
+  Noise is added in float64 and the sum is rounded to a grid that does not
+  depend on x, so that the bounds hold whatever bits the rest of the model looks
+  at; h is computed in float64, with a bound on its error. p1 and p2 give way by
+  what draws and h can be off: `grid` has the proof. All that is said is about
+  exact h and real noise.
+
   Formal guarantee: for every model and input, with probability at least
   `confidence` over the draws, the row abstains or g returns its class
   everywhere within its radius. `num_selection` draws choose k; disjoint ones
@@ -292,11 +298,19 @@ class SingleLayerCertificate(certifier.Certifier):
     num_features: int,
   ) -> certificate.Certificate:
     candidate = first.top(self.bound)
+    if second.slack >= 0.5:
+      raise ValueError(
+        f"Expected values before the noise whose rounding is known, received"
+        f" input {index} with an error of probability {second.slack:.3g} beside"
+        f" noise of scale {self.scale:g}. Raise the scale, or put the noise"
+        " after fewer layers."
+      )
     top = score_bounds.top_two(
       second, self.bound, (1 - self.confidence) / 2, candidate
     )
-    radius = float(self.radius(top.p1_lower, top.p2_upper, num_features))
-    abstained = not top.p1_lower > top.p2_upper
+    p1, p2 = top.p1_lower - second.slack, top.p2_upper + second.slack
+    radius = float(self.radius(p1, p2, num_features))
+    abstained = not p1 > p2
     return certificate.Certificate(
       index=index,
       label=None,

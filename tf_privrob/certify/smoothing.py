@@ -17,6 +17,7 @@ from tf_privrob import binomial
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
+from tf_privrob.certify import grid
 from tf_privrob.certify import sequential
 from tf_privrob.certify import votes
 
@@ -28,21 +29,27 @@ _BATCH = {"CPU": 200, "GPU": 2_000}
 
 @dataclasses.dataclass(frozen=True)
 class RandomizedSmoothing(certifier.Certifier):
-  """Certifies g(x) = argmax_c P(f(x + N(0, smoothing_stddev^2 I)) = c).
+  """Certifies g(x) = argmax_c P(f(Q(x + N(0, smoothing_stddev^2 I))) = c).
 
   Cohen, Rosenfeld and Kolter (2019), their CERTIFY: `num_selection` draws
   choose the candidate class c; `num_estimation` further, disjoint draws give
   the Clopper-Pearson lower bound p_A on its probability at failure
-  probability 1 - confidence. If p_A <= 1/2 it abstains; otherwise it returns
-  c with radius smoothing_stddev * Phi^-1(p_A), by their Theorem 1 with the
-  runner-up bounded by 1 - p_A.
+  probability 1 - confidence, less the slack of `grid`. If p_A <= 1/2 it
+  abstains; otherwise it returns c with radius smoothing_stddev * Phi^-1(p_A),
+  by their Theorem 1 with the runner-up bounded by 1 - p_A.
+
+  Q rounds to a grid of at least 512 cells in a standard deviation, which does
+  not depend on x. So the theorem holds for f(Q(.)) with real noise, and f may
+  read every bit of what it is given: `grid` has the proof, and how far the
+  draws can be from real noise (about 1e-7 for 784 features, the slack).
 
   Formal guarantee: for every input and every classifier f, with probability
   at least `confidence` over the draws, either the row abstains or g returns
   the stated class everywhere within the stated l2 radius. It is a statement
   about g, not about f, and about one input at a time. Draws of different
   inputs are independent, so the rows' failures are too. Nothing is assumed of
-  f but that it is a function: one that draws noise of its own is refused.
+  f but that it is a function that was chosen before the draws: one that draws
+  noise of its own is refused.
 
   Early stop: with `radii` (of interest), an input is abandoned after selection
   when none of them seems in reach, and estimation ends at one of three early
@@ -117,7 +124,8 @@ class RandomizedSmoothing(certifier.Certifier):
 
     Their PREDICT: of `num_estimation` draws the two most frequent classes are
     compared by a two-sided exact binomial test at level 1 - confidence. With
-    probability at least `confidence` the answer is g(x) or ABSTAIN.
+    probability at least `confidence` the answer is ABSTAIN, or a class whose
+    probability is less than two slacks (`grid`) below that of g(x).
     """
     x, counter = self._prepare(logits_fn, x, seed)
     indices = certifier.check_indices(indices, len(x))
@@ -144,8 +152,10 @@ class RandomizedSmoothing(certifier.Certifier):
   def _certify_group(
     self, counter: votes.NoisyVotes, images: np.ndarray, indices: list[int]
   ) -> Iterator[certificate.Certificate]:
-    plan = self._plan()
-    states = [_State(index) for index in indices]
+    states = [
+      _State(index, self._plan(counter.noise.slack(image)))
+      for index, image in zip(indices, images)
+    ]
     everyone = range(len(images))
     for tally in counter.count(
       images, indices, everyone, votes.SELECTION, 0, self.num_selection
@@ -154,10 +164,10 @@ class RandomizedSmoothing(certifier.Certifier):
       state.add(tally.seconds, self.num_selection)
       state.candidate = int(np.argmax(tally.counts))
       chosen = int(tally.counts[state.candidate])
-      if plan.hopeless(chosen, self.num_selection):
+      if state.plan.hopeless(chosen, self.num_selection):
         state.verdict = sequential.Verdict(-math.inf, "abandoned")
     emitted = first = 0
-    for look in plan.looks:
+    for look in self._plan().looks:
       rows = [row for row in everyone if states[row].verdict is None]
       for tally in counter.count(
         images, indices, rows, votes.ESTIMATION, first, look.draws
@@ -165,7 +175,7 @@ class RandomizedSmoothing(certifier.Certifier):
         state = states[tally.row]
         state.add(tally.seconds, look.draws - first)
         state.hits += int(tally.counts[state.candidate])
-        state.verdict = plan.verdict(state.hits, look)
+        state.verdict = state.plan.verdict(state.hits, look)
         while emitted < len(states) and states[emitted].verdict is not None:
           yield self._row(states[emitted])
           emitted += 1
@@ -190,13 +200,14 @@ class RandomizedSmoothing(certifier.Certifier):
       stopped=state.verdict.stopped,
     )
 
-  def _plan(self) -> sequential.Plan:
+  def _plan(self, slack: float = 0.0) -> sequential.Plan:
     return sequential.Plan(
       self.smoothing_stddev,
       self.num_estimation,
       1 - self.confidence,
       self.radii,
       votes.BLOCK,
+      slack,
     )
 
   def _prepare(self, logits_fn, x, seed):
@@ -213,9 +224,8 @@ class RandomizedSmoothing(certifier.Certifier):
     device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     return x, votes.NoisyVotes(
       logits_fn,
-      x.shape[1:],
+      grid.GridNoise("gaussian", self.smoothing_stddev, x.shape[1:]),
       num_classes,
-      self.smoothing_stddev,
       self.batch_size or _BATCH[device],
       group,
       seed,
@@ -248,6 +258,7 @@ class _State:
   """What is known of one input while its group is worked on."""
 
   index: int
+  plan: sequential.Plan
   candidate: int = certificate.ABSTAIN
   hits: int = 0
   draws: int = 0

@@ -175,6 +175,19 @@ class DPAL(method.Method):
       x, training=False, input_noise=input_noise, hidden_noise=hidden_noise
     )
 
+  def hidden_values(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns h under the fixed draws; nothing is known of its error."""
+    x = tf.convert_to_tensor(x)
+    x = x if self._parts.before is None else self._parts.before(x)
+    hidden = self.autoencoder(x).numpy().astype(np.float64)
+    return hidden, np.full_like(hidden, np.inf)
+
+  def logits_from_hidden(self, hidden: tf.Tensor) -> tf.Tensor:
+    """Logits at inference from h with its fresh noise."""
+    return self._parts.rest(
+      self._parts.first.activation(hidden), training=False
+    )
+
   def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:
     """One draw of verified inference (Eq. 14), for attacks with EOT.
 

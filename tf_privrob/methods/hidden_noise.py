@@ -65,6 +65,14 @@ class HiddenNoiseSGD(dp_sgd.DPSGD):
       hidden = hidden + hidden_noise
     return self._place.after(hidden)
 
+  def hidden_values(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns h in float64 and a bound on its error: `certify.NoisyModel`."""
+    return self._place.values(x)
+
+  def logits_from_hidden(self, hidden: tf.Tensor) -> tf.Tensor:
+    """Logits at inference from h with its fresh noise."""
+    return self._place.after(hidden)
+
   def gaussian_certificate(
     self, stddev: np.ndarray, norm: str, **settings
   ) -> certify.SingleLayerCertificate:

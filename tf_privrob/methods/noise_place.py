@@ -67,6 +67,10 @@ class NoisePlace:
       self.layers, self.input_shape, self.last_activation, stddev
     )
 
+  def values(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`before` in float64 at inference, and a bound on its error."""
+    return certify.prefix_values(self.layers, x, self.last_activation)
+
   def kernel_layers(self) -> list[tf.keras.layers.Layer]:
     """The layers before the noise that have a kernel."""
     return [layer for layer in self.layers if hasattr(layer, "kernel")]

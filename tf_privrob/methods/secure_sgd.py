@@ -116,6 +116,12 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
     total = fixed if hidden_noise is None else fixed + hidden_noise
     return super().logits_with_noise(x, input_noise, total)
 
+  def hidden_values(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns h under the draw of training, and a bound on its error."""
+    hidden, error = super().hidden_values(x)
+    hidden = hidden + self.fixed_noise.numpy()
+    return hidden, error + 2.0**-52 * np.abs(hidden)
+
   # The noise at h.
 
   def given(self) -> dict[str, Any]:
