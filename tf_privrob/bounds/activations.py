@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tf_privrob.models import graph
+
 _keras = tf.keras.layers
 _LAYERS = (_keras.Activation, _keras.ELU, _keras.LeakyReLU, _keras.ReLU)
 _SMOOTH = (
@@ -76,6 +78,7 @@ def of_layer(layer: tf.keras.layers.Layer) -> Activation | None:
     return _of_elu(layer)
   function = layer.activation
   if isinstance(function, tf.keras.layers.Layer) and is_activation(function):
+    graph.require_layer(function)
     return of_layer(function)
   if function is None or function is tf.keras.activations.linear:
     return None

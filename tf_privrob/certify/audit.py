@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tf_privrob import binomial
+from tf_privrob import models
 from tf_privrob import progress as progress_lib
 from tf_privrob import validate
 from tf_privrob.certify import audit_search
@@ -19,7 +20,6 @@ from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import record
-from tf_privrob.certify import running
 from tf_privrob.certify.audit_row import AuditRow
 from tf_privrob.certify.audit_row import csv_fields
 
@@ -232,7 +232,7 @@ def audit_certificates(
     book = record.Record(
       os.fspath(csv_path),
       settings,
-      running.probe(logits_fn, x),
+      models.model_hash(logits_fn),
       csv_fields(),
       AuditRow.from_csv_row,
     )

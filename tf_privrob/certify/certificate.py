@@ -47,6 +47,8 @@ class Certificate:
     stopped: "" (ran to its end), "abandoned" (stopped early: no radius of
       interest seemed in reach) or "decided" (stopped early: every radius of
       interest in reach had been certified).
+    model: first 16 hexadecimal digits of the hash of the model that the row is
+      about (`models.model_hash`); "" for a function without a name.
   """
 
   index: int
@@ -61,6 +63,7 @@ class Certificate:
   seconds: float = 0.0
   num_draws: int = 0
   stopped: str = ""
+  model: str = ""
 
   def __post_init__(self):
     validate.one_of(NORMS, norm=self.norm)
@@ -131,6 +134,7 @@ class Certificate:
       seconds=float(cells["seconds"]),
       num_draws=int(cells["num_draws"]),
       stopped=cells["stopped"],
+      model=cells["model"],
     )
 
   def to_text(self) -> str:

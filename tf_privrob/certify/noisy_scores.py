@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tf_privrob import mechanisms
 from tf_privrob.certify import certifier
+from tf_privrob.certify import gate
 from tf_privrob.certify import score_bounds
 from tf_privrob.certify import votes
 
@@ -107,30 +108,6 @@ def check_model(model: Any, x: Any) -> tuple[np.ndarray, int]:
   )
 
 
-def check_no_coupling(model: NoisyModel, x: np.ndarray, remedy: str) -> None:
-  """Requires that an input's logits do not depend on the rest of its batch."""
-  certifier.check_no_coupling(
-    lambda batch: model.logits_with_noise(batch, None, None), x, remedy
-  )
-
-
-def check_deterministic(
-  model: NoisyModel, x: np.ndarray, position: str
-) -> None:
-  """Requires logits that are a function of the input and the noise alone."""
-  hidden = position == "hidden"
-  shape = model.hidden_noise_shape if hidden else model.input_noise_shape
-  drawn = tf.random.stateless_normal([1, *shape], [0, 1])
-
-  def logits_fn(batch):
-    noise = tf.repeat(drawn, batch.shape[0], axis=0)
-    return model.logits_with_noise(
-      batch, None if hidden else noise, noise if hidden else None
-    )
-
-  certifier.check_deterministic(logits_fn, x)
-
-
 def laplace_block(seed: tf.Tensor, shape: Sequence[int], scale: float):
   """`BLOCK` draws of Lap(scale) a coordinate: a function of the seed alone."""
   noise = mechanisms.LaplaceMechanism(l1_sensitivity=scale, dp_epsilon=1.0)
@@ -179,6 +156,29 @@ class NoisyScores:
     self._batch = tf.function(self._graph, autograph=False)
     self._joint_batch = tf.function(self._joint_graph, autograph=False)
 
+  def pass_gate(
+    self, door: gate.Gate, x: np.ndarray, num_draws: int, remedy: str
+  ) -> None:
+    """Lets the model pass, with noise in it, at the size of its batches."""
+    each, _ = self._blocks(num_draws)
+    rng = np.random.default_rng(0)
+    inputs = x[np.arange(BLOCK * each) % len(x)]
+    for item in self._passes:
+      noise = item.scale * rng.standard_normal(
+        [len(inputs), *self._shape(item)]
+      )
+      door.rows(
+        lambda x, noise, item=item: self._logits(item, x, noise),
+        [inputs, noise.astype(np.float32)],
+        remedy,
+      )
+
+  def _blocks(self, num_draws: int) -> tuple[int, int]:
+    """Blocks of a batch, which are static, and batches of an input."""
+    total = math.ceil(num_draws / BLOCK)
+    batches = math.ceil(total / self._most_blocks)
+    return math.ceil(total / batches), batches
+
   def stream(
     self, x: np.ndarray, indices: Sequence[int], stage: int, num_draws: int
   ) -> Iterator[score_bounds.Scores]:
@@ -190,9 +190,7 @@ class NoisyScores:
       stage: votes.SELECTION or votes.ESTIMATION: draws never overlap.
       num_draws: draws an input.
     """
-    total = math.ceil(num_draws / BLOCK)
-    batches = math.ceil(total / self._most_blocks)
-    each = math.ceil(total / batches)  # blocks a batch: static
+    each, batches = self._blocks(num_draws)
     for image, index in zip(x, indices):
       started = time.perf_counter()
       sums = 0
@@ -289,14 +287,17 @@ class NoisyScores:
       model.hidden_noise_shape if hidden else model.input_noise_shape
     )
 
+  def _logits(self, item: Pass, inputs, noise) -> tf.Tensor:
+    hidden = item.position == "hidden"
+    return self._model.logits_with_noise(
+      inputs, None if hidden else noise, noise if hidden else None
+    )
+
   def _parts(self, inputs: tf.Tensor, noises: Sequence[tf.Tensor]) -> tf.Tensor:
     """Scores, their squares, votes and failures of each row, [4, B, K]."""
     log_scores = 0.0
     for item, noise in zip(self._passes, noises):
-      hidden = item.position == "hidden"
-      logits = self._model.logits_with_noise(
-        inputs, None if hidden else noise, noise if hidden else None
-      )
+      logits = self._logits(item, inputs, noise)
       log_scores += tf.nn.log_softmax(tf.cast(logits, tf.float64))
     scores = tf.clip_by_value(tf.exp(log_scores), 0.0, 1.0)
     ballots = tf.one_hot(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -242,25 +241,26 @@ class SingleLayerCertificate(certifier.Certifier):
       stretch = identity.bound(self.norm, hidden)
     return self._rule(p1_lower, p2_upper) * self.scale / stretch
 
-  def stream(
-    self, logits_fn, x, y=None, seed=0, indices=None
-  ) -> Iterator[certificate.Certificate]:
-    """Yields one proven row an input; `logits_fn` is a `NoisyModel`."""
+  def _stream(self, door, x, y, seed, indices):
+    """Yields one proven row an input; the model is a `NoisyModel`."""
+    logits_fn = door.model
     x, num_classes = noisy_scores.check_model(logits_fn, x)
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
     if self.position == "input":
       _check_noise_fills(logits_fn, x)
-    noisy_scores.check_deterministic(logits_fn, x, self.position)
-    noisy_scores.check_no_coupling(
-      logits_fn, x, "They leave no certificate for a single input."
-    )
     sampler = noisy_scores.NoisyScores(
       logits_fn,
       num_classes,
       [self.noise_pass(logits_fn)],
       self.batch_size,
       seed,
+    )
+    sampler.pass_gate(
+      door,
+      x,
+      self.num_estimation,
+      "They leave no certificate for a single input.",
     )
     stages = zip(
       sampler.stream(x, indices, votes.SELECTION, self.num_selection),

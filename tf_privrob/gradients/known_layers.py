@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob.models import graph
+
 _layers = tf.keras.layers
 _activations = tf.keras.activations
 
@@ -82,8 +84,8 @@ def fault(layer, ranks: Sequence[int]) -> str | None:
   kind = type(layer)
   if not _is_known(kind):
     return ""
-  if overridden(layer):
-    return f", whose {overridden(layer)} was replaced"
+  if graph.overridden(layer):
+    return f", whose {graph.overridden(layer)} was replaced"
   if getattr(layer, "activity_regularizer", None) is not None:
     return " with an activity regulariser"
   for name in ("activation", "recurrent_activation"):
@@ -101,14 +103,6 @@ def _is_known(kind: type) -> bool:
     and getattr(home, kind.__name__, None) is kind
   )
   return ours or kind in _PLAIN or kind in _CELLS or kind in _CONDITIONS
-
-
-def overridden(layer) -> str | None:
-  """A method that this one layer has instead of its class'."""
-  for name in vars(layer):
-    if callable(getattr(type(layer), name, None)):
-      return name
-  return None
 
 
 def _is_activation(function, rank: int) -> bool:
