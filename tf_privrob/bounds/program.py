@@ -215,9 +215,7 @@ def _kind(layer) -> type:
 
 def _unknown(layer) -> ValueError:
   hint = "Replace it"
-  if type(layer).__name__ in ("TFOpLambda", "SlicingOpLambda"):
-    hint = "Write the operation as a layer, e.g. layers.Add() for a sum"
-  elif isinstance(layer, (_keras.MaxPooling2D, _keras.GlobalMaxPooling2D)):
+  if isinstance(layer, (_keras.MaxPooling2D, _keras.GlobalMaxPooling2D)):
     hint = "Use AveragePooling2D or a convolution with strides"
   elif activations.is_softmax(layer):
     hint = "Take the softmax off"

@@ -173,6 +173,7 @@ def audit_certificates(
   csv_path: str | os.PathLike[str] | None = None,
   resume: bool = True,
   progress: bool = True,
+  model_id: str = "",
 ) -> CertificateAudit:
   """Attacks inside each row's own radius; see `CertificateAudit`.
 
@@ -194,6 +195,7 @@ def audit_certificates(
     csv_path: where each row's outcome goes as soon as it is known, or None.
     resume: go on with that file, which is refused if anything differs.
     progress: whether to show a rate and an ETA.
+    model_id: a name for a function; see `certify.run`.
 
   Raises:
     ValueError: if no row is certified, rows are of different statements, or
@@ -232,7 +234,7 @@ def audit_certificates(
     book = record.Record(
       os.fspath(csv_path),
       settings,
-      models.model_hash(logits_fn),
+      models.model_hash(logits_fn, model_id),
       csv_fields(),
       AuditRow.from_csv_row,
     )

@@ -102,8 +102,8 @@ class Record:
     if differences:
       raise ValueError(
         f"Cannot resume {self._path}: it was made with other settings or"
-        f" another model ({'; '.join(differences)}). Pass resume=False to replace it, or"
-        " another csv_path."
+        f" another model ({'; '.join(differences)}). Pass resume=False to"
+        " replace it, or another csv_path."
       )
 
   def _repair(self) -> list[Any]:
@@ -173,10 +173,12 @@ def read(path: str | os.PathLike[str]) -> Recorded:
     content = json.load(stream)
   with open(path, newline="", encoding="utf-8") as stream:
     lines = list(csv.reader(stream))
-  if not lines or tuple(lines[0]) != certificate.csv_fields():
+  fields = certificate.csv_fields()
+  if tuple(lines[0] if lines else ()) != fields or "model" not in content:
     raise ValueError(
-      f"Expected the columns {list(certificate.csv_fields())} in {path},"
-      f" received {lines[:1]}. It is of another version: certify again."
+      f"Expected the columns {list(fields)} in {path} and a hash of the model"
+      f" beside it, received {lines[:1]}. It is of another version: certify"
+      " again."
     )
   rows = [certificate.Certificate.from_csv_row(line) for line in lines[1:]]
   rows.sort(key=lambda row: row.index)
@@ -192,7 +194,7 @@ def check_stamps(
   if wrong:
     raise ValueError(
       f"Expected rows of model {model[: gate.SHORT]!r} in {path}, received"
-      f" {wrong[0].model!r} in the one of input {wrong[0].index}. Certify again."
+      f" {wrong[0].model!r} in that of input {wrong[0].index}. Certify again."
     )
 
 

@@ -81,7 +81,7 @@ def _is_known(part: tf.Module) -> bool:
   kind = type(part)
   if not (kind.__module__.startswith("keras.") or graph.is_ours(kind)):
     return False
-  if kind.__name__ == "TFOpLambda":  # its `call` is its own by construction
+  if kind.__name__ in graph.OPERATORS:  # their `call` is their own
     return True
   if graph.overridden(part):
     return False

@@ -15,6 +15,8 @@ import tensorflow as tf
 
 _FUNCTIONAL = tf.keras.Sequential.__bases__[0]  # Keras does not export it
 MODELS = (_FUNCTIONAL, tf.keras.Sequential)
+# What Keras makes of x + y; neither does it export these.
+OPERATORS = ("TFOpLambda", "SlicingOpLambda")
 _FLOATS = ("float32", "float64")
 # Arguments of a call that change nothing at inference.
 _IDLE = {"training": (None, False), "mask": (None,)}
@@ -120,6 +122,11 @@ def made_by(tensor) -> tuple[tf.keras.layers.Layer, tuple]:
   """
   layer, index, _ = tensor._keras_history
   node = layer.inbound_nodes[index]
+  if type(layer).__name__ in OPERATORS:
+    raise ValueError(
+      f"Expected layers, received the operation {_named(layer)}. Write it as a"
+      " layer, e.g. layers.Add() for a sum, layers.Rescaling for a product."
+    )
   if type(layer) in MODELS:
     require_graph(layer)
   else:
