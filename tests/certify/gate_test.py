@@ -140,6 +140,10 @@ FALSE_GRAPHS = {
     ),
     "ReLU .* whose call was replaced",
   ),
+  "activation of its own": (
+    lambda: functional(_layers.Dense(3, activation=EqualToAll())),
+    "never decreases .*received 'EqualToAll'",
+  ),
   "layer subclass": (
     lambda: functional(OwnDense(3)),
     "bounds are known, received .* of type OwnDense",
@@ -170,6 +174,18 @@ FALSE_GRAPHS = {
 def _changed(layer):
   layer.call = lambda inputs: -inputs
   return layer
+
+
+class EqualToAll:
+  """A function that Python takes for every other one."""
+
+  def __call__(self, x):
+    return -x
+
+  def __eq__(self, other):
+    return True
+
+  __hash__ = object.__hash__
 
 
 class SaysDense(_layers.Dense):
@@ -289,6 +305,12 @@ def by_place(x):
   return tf.where(row % 97 == 5, -1.0, 1.0) * tf.matmul(x, WEIGHTS)
 
 
+def by_size(x):
+  """Another function of a single input than of many."""
+  sign = tf.where(tf.shape(x)[0] == 1, -1.0, 1.0)
+  return sign * tf.matmul(x, WEIGHTS)
+
+
 def neighbour(x):
   return tf.matmul(x + tf.roll(x, 1, 0), WEIGHTS)
 
@@ -302,6 +324,7 @@ def neighbour(x):
     batch_statistics(1e5),
     weak_statistics,
     by_place,
+    by_size,
     neighbour,
   ],
 )
@@ -541,6 +564,13 @@ def relu(x):
   return -x
 
 
+def with_a_constant():
+  """No weight any more: nothing but the object knows the kernel."""
+  made = network()
+  made.layers[-1].kernel = tf.ones([8, 3])
+  return made
+
+
 @pytest.mark.parametrize(
   "model",
   [
@@ -550,6 +580,7 @@ def relu(x):
     functional(OwnDense(3)),
     functional(_layers.Dense(3), OwnModel),
     patched(lambda made: made.layers[-1]),
+    with_a_constant(),
   ],
 )
 def test_code_that_nobody_named_has_no_hash(model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -76,6 +77,11 @@ class Certificate:
       raise ValueError(
         f"Expected prediction={ABSTAIN} exactly when abstained, received"
         f" prediction={self.prediction}, abstained={self.abstained}."
+      )
+    if self.model and not re.fullmatch("[0-9a-f]{16}", self.model):
+      raise ValueError(
+        "Expected model to be 16 hexadecimal digits or empty, received"
+        f" {self.model!r}."
       )
     if self.abstained and self.radius > 0:
       raise ValueError(

@@ -26,6 +26,7 @@ from tf_privrob.models import operations
 SHORT = 16  # hexadecimal digits of the model's hash in a row
 _PASSES = 16
 _SHARE = 1e-3  # of a class's spread that a row's logits may differ by
+_ALONE = (1, 3)  # sizes of small batches
 _ULPS = 8  # for sums in another order at another place
 _FAR = 100.0
 _WATCHING = 0.02  # of the time may go into looking whether the model changed
@@ -117,9 +118,9 @@ def check_rows(
     cannot be traced is judged by its passes;
   * 16 passes at the size of the batch that is certified. All rows stand at
     other places in each, among others, far away ones and copies of one among
-    them. No logit may differ from that of the first pass by more than 0.1 % of
-    its spread over the rows and 8 units in the last place, and no class at all,
-    unless two classes are as close as the latter.
+    them; then a few rows stand alone. No logit may differ from that of the
+    first pass by more than 0.1 % of its spread over the rows and 8 units in the
+    last place, and no class at all, unless two are as close as the latter.
 
   So a batch statistic is found whatever the scale of the logits; what shows
   itself rarely and is no operation of these kinds need not be.
@@ -141,11 +142,7 @@ def check_rows(
       "Expected a model that is deterministic once the noise is fixed, received"
       f" logits that differ by {size:.3g} for equal inputs. {_REMEDY}"
     )
-  rng = np.random.default_rng(0)
-  for number in range(_PASSES):
-    order, company = _seats(len(batch[0]), number, rng)
-    among = [_among(part[order], company, number, rng) for part in batch]
-    order[company] = -1
+  for order, among in _passes(batch):
     size = first.difference(_Logits(function(*map(tf.constant, among))), order)
     if size:
       raise ValueError(
@@ -188,12 +185,19 @@ class _Logits:
     return float(apart[wrong].max(initial=0.0))
 
 
-def _seats(
-  size: int, number: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-  """Which row stands where, and which places are given to strangers."""
-  strangers = (0, size // 2, size // 2, size - 1)[number % 4]
-  return rng.permutation(size), rng.permutation(size)[:strangers]
+def _passes(
+  batch: Sequence[np.ndarray],
+) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+  """Batches, and which row stands where: -1 for a stranger."""
+  rng, size = np.random.default_rng(0), len(batch[0])
+  for number in range(_PASSES):
+    order, others = rng.permutation(size), rng.permutation(size)
+    others = others[: (0, size // 2, size // 2, size - 1)[number % 4]]
+    among = [_among(part[order], others, number, rng) for part in batch]
+    order[others] = -1
+    yield order, among
+  for count in _ALONE:
+    yield np.arange(size)[:count], [part[:count] for part in batch]
 
 
 def _among(

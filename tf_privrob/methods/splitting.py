@@ -143,7 +143,7 @@ def _require_bounded(network: tf.keras.Model, last: Any) -> None:
   known = [getattr(tf.keras.activations, name) for name in _BOUNDED]
   known += [tf.nn.tanh, tf.nn.sigmoid, tf.nn.softsign]
   clipped = type(hidden) is layers.BoundedActivation and hidden.bound <= 1
-  if not clipped and activation not in known:
+  if not clipped and not any(activation is function for function in known):
     raise ValueError(
       f"Expected the last hidden layer of {network.name!r} to be bounded by 1,"
       f" since the sensitivity of the labels rests on it, received"

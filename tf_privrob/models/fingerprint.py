@@ -87,13 +87,14 @@ def _is_known(part: tf.Module) -> bool:
     return False
   if isinstance(part, tf.keras.Model):  # its functions are those of training
     return True
-  return all(map(_comes_with_us, filter(callable, vars(part).values())))
+  return all(map(_comes_with_it, vars(part).values()))
 
 
-def _comes_with_us(function: Any) -> bool:
-  """Whether it is no function of the caller's, such as an activation."""
-  home = getattr(function, "__module__", None) or ""
-  return home.startswith(("keras.", "tensorflow.", "tf_privrob."))
+def _comes_with_it(value: Any) -> bool:
+  """No function of the caller's, no tensor in the place of a weight."""
+  home = getattr(value, "__module__", None) or ""
+  known = home.startswith(("keras.", "tensorflow.", "tf_privrob."))
+  return not isinstance(value, tf.Tensor) and (known or not callable(value))
 
 
 def _essential(config: Any) -> Any:
