@@ -680,3 +680,21 @@ def test_weights_that_change_meanwhile_are_seen(monkeypatch):
   monkeypatch.setattr(certify.VerifiedBound, "_stream", changing)
   with pytest.raises(ValueError, match="stays as it is while it is certified"):
     next(VERIFIED.stream(made, X))
+
+
+def test_a_norm_of_other_weights_is_refused():
+  """A certifier that was asked for before the last step of a training."""
+  inputs = tf.keras.Input((6,))
+  hidden = _layers.Dense(8, "relu")(inputs)
+  made = methods.PixelDP(
+    tf.keras.Model(inputs, _layers.Dense(3)(hidden)),
+    methods.PixelDP.config_class(noise_after=1),
+  )
+  made(X)
+  subject = made.certifier(num_estimation=200)
+  assert len(subject.certify(made, X[:2])) == 2
+  kernel = made.network.layers[1].kernel
+  kernel.assign(10 * kernel)
+  with pytest.raises(ValueError, match="weights that operator_norm was"):
+    subject.certify(made, X[:2])
+  assert len(made.certifier(num_estimation=200).certify(made, X[:2])) == 2

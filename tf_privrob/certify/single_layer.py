@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tf_privrob import models
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
@@ -109,6 +110,8 @@ class SingleLayerCertificate(certifier.Certifier):
     coordinate_scales: one factor a coordinate of h, in row-major order, that
       multiplies `scale`; `operator_norm` is then that of D^-1 A, D the
       diagonal matrix of these factors (`whitened_norm`). None: all 1.
+    weights: `models.fingerprint` of the model that `operator_norm` was computed
+      for; a model with other weights is then refused. "": nobody looks.
   """
 
   scale: float
@@ -123,6 +126,7 @@ class SingleLayerCertificate(certifier.Certifier):
   batch_size: int | None = None
   distribution: str = "laplace"
   coordinate_scales: tuple[float, ...] | None = None
+  weights: str = ""
 
   def __post_init__(self):
     validate.positive(scale=self.scale)
@@ -244,6 +248,11 @@ class SingleLayerCertificate(certifier.Certifier):
   def _stream(self, door, x, y, seed, indices):
     """Yields one proven row an input; the model is a `NoisyModel`."""
     logits_fn = door.model
+    if self.weights and models.fingerprint(logits_fn) != self.weights:
+      raise ValueError(
+        "Expected the weights that operator_norm was computed for, received"
+        " others. Ask the model for its certifier again."
+      )
     x, num_classes = noisy_scores.check_model(logits_fn, x)
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
