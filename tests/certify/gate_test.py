@@ -439,6 +439,20 @@ def test_honest_functions_pass(function):
     assert len(SMOOTHING.certify(function, X[:count])) == count
 
 
+def test_rounding_by_place_is_that_of_the_processor(monkeypatch):
+  """A GPU rounds factors to ten bits, in an order that goes by place."""
+
+  def rounded(x):
+    logits = tf.matmul(x, WEIGHTS)
+    place = tf.cast(tf.range(tf.shape(x)[0])[:, None] % 2, tf.float32)
+    return logits + 0.006 * place
+
+  with pytest.raises(ValueError, match="depend on their own input alone"):
+    SMOOTHING.certify(rounded, X)
+  monkeypatch.setattr(gate.rounding, "rounds_factors", lambda: True)
+  assert len(SMOOTHING.certify(rounded, X)) == len(X)
+
+
 def convolutional(policy):
   tf.keras.mixed_precision.set_global_policy(policy)
   try:

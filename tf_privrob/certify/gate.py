@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tf_privrob import models
 from tf_privrob.certify import certificate
+from tf_privrob.certify import rounding
 from tf_privrob.models import graph as graph_lib
 from tf_privrob.models import operations
 
@@ -161,7 +162,10 @@ class _Logits:
     self._values = values.astype(np.float64)
     finite = np.where(np.isfinite(self._values), self._values, 0.0)
     largest = np.abs(finite).max(initial=0.0)
-    self._rounding = _ULPS * float(np.finfo(kind).eps) * largest
+    unit = float(np.finfo(kind).eps)
+    if rounding.rounds_factors():
+      unit = max(unit, rounding.TF32)
+    self._rounding = _ULPS * unit * largest
     self._allowed = _SHARE * np.ptp(finite, axis=0) + self._rounding
     top = np.sort(finite, axis=1)[:, -2:]
     self._decided = np.ptp(top, axis=1) > 2 * self._rounding
