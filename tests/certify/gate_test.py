@@ -257,11 +257,23 @@ def test_a_wrapper_that_nobody_vouches_for_is_refused():
     def call(self, inputs, training=None):
       return -super().call(inputs, training)
 
-  for made in (Wrapper(), Trained(network())):
+  class Called(methods.NaturalTraining):
+    def __call__(self, *args, **kwargs):
+      return -super().__call__(*args, **kwargs)
+
+  for made in (Wrapper(), Trained(network()), Called(network())):
     made(X)
     for certifier in (VERIFIED, certify.LinearMargin()):
       with pytest.raises(ValueError, match="functional or sequential"):
         certifier.certify(made, X)
+
+
+def test_layers_that_nobody_read_must_act_on_each_row():
+  """The caller's Lipschitz constant is about a function of one input."""
+  front = our_layers.BatchStandardization()
+  made = tf.keras.Sequential([tf.keras.Input((6,)), front, _layers.Dense(3)])
+  with pytest.raises(ValueError, match="depend on their own input alone"):
+    certify.LinearMargin(lipschitz=1.0).certify(made, X)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -299,6 +311,19 @@ def weak_statistics(x):
   return 1e3 + logits + 0.01 * tf.reduce_mean(logits, axis=0, keepdims=True)
 
 
+def close_race(x):
+  """Far less than the spread of a class, but enough to decide between two."""
+  first = tf.matmul(x, WEIGHTS[:, :1])
+  ahead = 5e-4 * tf.sign(tf.reduce_mean(x) - 0.5)
+  return tf.concat([first, first + ahead], axis=1)
+
+
+def without_a_turn(x):
+  """One class is always ahead, but by what depends on the neighbours."""
+  score = tf.matmul(x - tf.reduce_mean(x, axis=0), WEIGHTS[:, :1])
+  return tf.concat([1e-5 * score, 1 + 0 * score], axis=1)
+
+
 def by_place(x):
   """Two rows of every batch are turned over, and always the same."""
   row = tf.range(tf.shape(x)[0])[:, None]
@@ -323,6 +348,8 @@ def neighbour(x):
     batch_statistics(1e-5),
     batch_statistics(1e5),
     weak_statistics,
+    close_race,
+    without_a_turn,
     by_place,
     by_size,
     neighbour,
@@ -423,9 +450,15 @@ def ties(x):
   return tf.concat([first, tf.matmul(x[:, ::-1], WEIGHTS[::-1, :1])], axis=1)
 
 
+def asserting(x):
+  with tf.control_dependencies([tf.debugging.Assert(x[0, 0] < 1e9, [x])]):
+    return tf.matmul(x, WEIGHTS)
+
+
 @pytest.mark.parametrize(
   "function",
   [
+    asserting,
     lambda x: tf.matmul(x, WEIGHTS),
     lambda x: 1e-5 * tf.matmul(x, WEIGHTS),
     lambda x: 1e6 + tf.matmul(x, WEIGHTS),
