@@ -176,6 +176,12 @@ def _changed(layer):
   return layer
 
 
+class Borrowed(_layers.Dense):
+  """As if it came with Keras."""
+
+  __module__ = _layers.Dense.__module__
+
+
 class EqualToAll:
   """A function that Python takes for every other one."""
 
@@ -627,6 +633,7 @@ def with_a_constant():
     functional(lambda h: _layers.Dense(3)(_layers.Lambda(lambda x: x)(h))),
     functional(_layers.Dense(3, activation=relu)),
     functional(OwnDense(3)),
+    functional(Borrowed(3)),
     functional(_layers.Dense(3), OwnModel),
     patched(lambda made: made.layers[-1]),
     with_a_constant(),
@@ -689,11 +696,9 @@ def test_files_of_other_versions_and_other_rows_are_refused(tmp_path):
 
 
 def test_no_certifier_can_forget_the_gate():
-  with pytest.raises(TypeError, match="Forgetful to define _stream"):
-
-    class Forgetful(certify.VerifiedBound):
-      def stream(self, *args):
-        yield from ()
+  for name in ("stream", "certify"):
+    with pytest.raises(TypeError, match=f"define _stream, received {name}"):
+      type("Forgetful", (certify.VerifiedBound,), {name: list})
 
   class Beside(certify.Certifier):
     kind = "proven"

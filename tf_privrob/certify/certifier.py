@@ -29,15 +29,15 @@ class Certifier(abc.ABC):
   certifier ignores `seed` and states confidence 1.
 
   Every proven row comes through a `gate.Gate`: `stream`, which no subclass may
-  replace, opens it, and holds back rows of a certifier that did not let the
-  model pass.
+  replace, opens it, and refuses rows of a certifier that did not let the model
+  pass.
   """
 
   def __init_subclass__(cls, **kwargs):
     super().__init_subclass__(**kwargs)
-    if "stream" in vars(cls):
+    for name in {"stream", "certify"} & set(vars(cls)):
       raise TypeError(
-        f"Expected {cls.__name__} to define _stream, received stream, by which"
+        f"Expected {cls.__name__} to define _stream, received {name}, by which"
         " its rows would pass the gate by."
       )
 

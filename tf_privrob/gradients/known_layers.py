@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,12 +95,8 @@ def fault(layer, ranks: Sequence[int]) -> str | None:
 
 
 def _is_known(kind: type) -> bool:
-  home = sys.modules.get(kind.__module__)
-  ours = (
-    vars(kind).get("row_wise") is True
-    and kind.__module__.startswith(_OUR_ROOMS)
-    and getattr(home, kind.__name__, None) is kind
-  )
+  says = vars(kind).get("row_wise") is True
+  ours = says and graph.lives_in(kind, _OUR_ROOMS)
   return ours or kind in _PLAIN or kind in _CELLS or kind in _CONDITIONS
 
 

@@ -79,7 +79,7 @@ def _is_known(part: tf.Module) -> bool:
   if not isinstance(part, tf.keras.layers.Layer):
     return True  # an optimizer, a metric
   kind = type(part)
-  if not (kind.__module__.startswith("keras.") or graph.is_ours(kind)):
+  if not graph.lives_in(kind, ("keras.", "tf_privrob.")):
     return False
   if kind.__name__ in graph.OPERATORS:  # their `call` is their own
     return True

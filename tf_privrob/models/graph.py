@@ -54,9 +54,14 @@ def _says_network(kind: type) -> bool:
 
 def is_ours(kind: type) -> bool:
   """Whether a class is one of this library, and not merely called so."""
+  return lives_in(kind, "tf_privrob.")
+
+
+def lives_in(kind: type, packages: str | tuple[str, ...]) -> bool:
+  """Whether a module whose name begins so has this very class."""
   home = sys.modules.get(kind.__module__)
   known = getattr(home, kind.__name__, None) is kind
-  return known and kind.__module__.startswith("tf_privrob.")
+  return known and kind.__module__.startswith(packages)
 
 
 def _owner(kind: type, name: str) -> type | None:
