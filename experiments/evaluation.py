@@ -9,6 +9,7 @@ import numpy as np
 DEFAULT_STDDEV = 0.25
 _RADII = [round(0.05 * i, 2) for i in range(41)]
 _SHOWN = 8  # pictures of adversarial examples
+_GATE_BATCH = 200  # rows in which a network must not mix them
 
 
 def attack_rows(model, dataset, attacks, count, steps, seed, done=()):
@@ -161,12 +162,13 @@ def evaluate(
   from tf_privrob import models
   from tf_privrob import validate
   from tf_privrob.certify import certifier as certifier_lib
+  from tf_privrob.certify import gate
 
   validate.positive_int(num_attacked=num_attacked)
   if num_certified and isinstance(certifier, certify.RandomizedSmoothing):
-    certifier_lib.check_no_coupling(  # before the attacks, which take long
+    gate.check_rows(  # before the attacks, which take long
       certifier_lib.as_logits_fn(model),
-      dataset.x_test[:8],
+      [certifier.noisy_batch(dataset.x_test[:8], _GATE_BATCH)],
       "They leave no certificate for a single input: pass --num_certified=0.",
     )
   weights = models.fingerprint(model)

@@ -32,7 +32,7 @@ def sequential(*layers, shape=IMAGE):
     (_layers.ReLU(threshold=1.0), "threshold=0, received 1.0"),
     (_layers.LeakyReLU(1.5), r"slope in \[0, 1\] .*received 1.5"),
     (_layers.ELU(-1.0), "alpha >= 0, received -1.0"),
-    (_layers.Dense(2, dtype="mixed_bfloat16"), "float32, received bfloat16"),
+    (_layers.Dense(2, dtype="mixed_bfloat16"), "float64, received bfloat16"),
     (_layers.Softmax(axis=1), "ends in a softmax .*as_logits"),
   ],
 )

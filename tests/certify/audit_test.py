@@ -157,19 +157,19 @@ def test_smoothing_stands():
 class _Doubled(certify.RandomizedSmoothing):
   """Gives twice the radius that the votes prove."""
 
-  def stream(self, *args, **kwargs):
-    for row in super().stream(*args, **kwargs):
+  def _stream(self, *args):
+    for row in super()._stream(*args):
       yield dataclasses.replace(row, radius=2 * row.radius)
 
 
 class _HalfNoise(certify.RandomizedSmoothing):
   """Votes under half the noise that the radius is computed for."""
 
-  def stream(self, *args, **kwargs):
+  def _stream(self, *args):
     weak = certify.RandomizedSmoothing(
       self.smoothing_stddev / 2, num_estimation=self.num_estimation
     )
-    for row in weak.stream(*args, **kwargs):
+    for row in weak._stream(*args):
       yield dataclasses.replace(row, radius=2 * row.radius)
 
 
@@ -355,11 +355,12 @@ def test_a_search_does_not_depend_on_how_far_it_was_before(tmp_path):
   certifier = _smoothing()
   rows = _stretched(certifier.certify(_halfspace, _NEAR), 1.3)
   path = tmp_path / "audit.csv"
-  whole = _audit(certifier, _halfspace, _NEAR, rows, csv_path=path)
+  into = {"csv_path": path, "model_id": "halfspace"}
+  whole = _audit(certifier, _halfspace, _NEAR, rows, **into)
   lines = path.read_text().splitlines(keepends=True)
   assert lines[0].startswith("index,prediction,radius,closest,pgd_size")
   path.write_text("".join(lines[:8]) + lines[8][:5])  # killed inside a line
-  again = _audit(certifier, _halfspace, _NEAR, rows, csv_path=path)
+  again = _audit(certifier, _halfspace, _NEAR, rows, **into)
   assert dataclasses.replace(again, seconds=0) == dataclasses.replace(
     whole, seconds=0
   )
@@ -371,8 +372,8 @@ def test_a_search_does_not_depend_on_how_far_it_was_before(tmp_path):
     lines
   )
   with pytest.raises(ValueError, match="steps = 20 in the file, 21 now"):
-    _audit(certifier, _halfspace, _NEAR, rows, csv_path=path, steps=21)
-  with pytest.raises(ValueError, match="the model's logits on the first"):
+    _audit(certifier, _halfspace, _NEAR, rows, **into, steps=21)
+  with pytest.raises(ValueError, match=r"model [0-9a-f]{16} in the file"):
     _audit(certifier, _dense(2), _NEAR, rows, csv_path=path)
 
 
@@ -560,7 +561,7 @@ def test_bad_settings_and_certifiers():
     _audit(certifier, model, x, rows, num=0)
 
   class Other(certify.Certifier):
-    def stream(self, *args, **kwargs):
+    def _stream(self, *args):
       raise AssertionError
 
   with pytest.raises(ValueError, match=r"whose classifier is known.*Other"):

@@ -94,9 +94,11 @@ def test_contradictions_are_refused(change, message):
 
 
 def test_malformed_forms_are_refused():
+  with pytest.raises(ValueError, match="16 hexadecimal digits or empty"):
+    dataclasses.replace(PROVEN, model="my model")
   with pytest.raises(ValueError, match="Expected the fields"):
     certify.Certificate.from_json({"index": 1})
-  with pytest.raises(ValueError, match="Expected 13 cells"):
+  with pytest.raises(ValueError, match="Expected 14 cells"):
     certify.Certificate.from_csv_row(["1"])
   row = PROVEN.to_csv_row()
   row[5] = "yes"

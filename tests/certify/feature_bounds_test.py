@@ -188,7 +188,7 @@ def test_growth_by_hand(monkeypatch):
   with pytest.raises(ValueError, match="fewer than"):
     rounding.growth(2**23, 2.0**-24)
   double = rounding.growth(10, rounding.FLOAT64)
-  monkeypatch.setattr(rounding, "_rounds_factors", lambda: True)
+  monkeypatch.setattr(rounding, "rounds_factors", lambda: True)
   assert rounding.growth(1, 2.0**-24) == pytest.approx(2**-10, rel=1e-3)
   assert rounding.growth(10, rounding.FLOAT64) == double
 

@@ -116,8 +116,8 @@ def joining():
 @pytest.mark.parametrize(
   ("make", "message"),
   [
-    (lambda: lambda x: x, "Expected a Keras model, whose weights"),
-    (Free, "Expected a built Sequential or functional model"),
+    (lambda: lambda x: x, "Expected a Keras network, whose layers"),
+    (Free, "Expected a functional or sequential Keras model"),
     (
       lambda: chain(keras.Dense(2, activation="softmax", name="end")),
       "Dense 'end', without an activation, received 'softmax'",
@@ -138,7 +138,7 @@ def joining():
       ),
       "ReLU 'odd' before RandomFourierFeatures 'features'",
     ),
-    (shared, "several inputs or calls"),
+    (shared, "whose Lipschitz constant is not known"),
     (joining, "Concatenate 'both' with several inputs"),
     (lambda: chain(keras.Dense(1)), "at least 2 classes"),
     (
@@ -151,7 +151,7 @@ def joining():
     ),
     (
       lambda: Doubled([keras.Input((2,)), dense(2)]),
-      "The model computes something else at inference",
+      "functional or sequential Keras model .*received Doubled",
     ),
   ],
 )

@@ -276,21 +276,21 @@ def test_graph_is_traced_once():
       return super().logits_with_noise(x, input_noise, hidden_noise)
 
   certifier().certify(Counted(), np.repeat(X, 5, axis=0))
-  assert traces == [50, 175]  # two stages; 310 draws are two equal batches
+  # The gate's graph, then two stages; 310 draws are two equal batches.
+  assert traces == [175, 50, 175]
 
 
 def test_run_writes_and_resumes(tmp_path):
   path = tmp_path / "c.csv"
-  rows = certify.run(certifier(), Model(), X, Y, path, seed=2, progress=False)
+  named = {"seed": 2, "progress": False, "model_id": "Model"}
+  rows = certify.run(certifier(), Model(), X, Y, path, **named)
   whole = path.read_bytes()
   path.write_bytes(whole[:-30])
-  again = certify.run(certifier(), Model(), X, Y, path, seed=2, progress=False)
+  again = certify.run(certifier(), Model(), X, Y, path, **named)
   assert content(again) == content(rows)
   assert certify.certified_accuracy(rows, [0.0])[0]["accuracy"] > 0
   with pytest.raises(ValueError, match=r"scale = 0.2 in the file, 0.4 now"):
-    certify.run(
-      certifier(scale=0.4), Model(), X, Y, path, seed=2, progress=False
-    )
+    certify.run(certifier(scale=0.4), Model(), X, Y, path, **named)
 
 
 def test_settings_are_json():

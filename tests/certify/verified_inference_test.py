@@ -449,8 +449,9 @@ def test_confidence_is_honoured():
 
 def test_run_writes_claimed_rows(tmp_path):
   path = tmp_path / "c.csv"
-  rows = certify.run(certifier(), Model(), X, Y, path, progress=False)
-  again = certify.run(certifier(), Model(), X, Y, path, progress=False)
+  named = {"progress": False, "model_id": "Model"}
+  rows = certify.run(certifier(), Model(), X, Y, path, **named)
+  again = certify.run(certifier(), Model(), X, Y, path, **named)
   assert again == rows
   assert len(path.read_text().splitlines()) == 7
   with pytest.raises(ValueError, match="proven certificates only"):
@@ -458,9 +459,7 @@ def test_run_writes_claimed_rows(tmp_path):
   assert 0 <= certify.claimed_accuracy(rows, [0.0])[0]["accuracy"] <= 1
   assert "certified" not in rows[0].to_text()
   with pytest.raises(ValueError, match="'paper' in the file, 'harmonic' now"):
-    certify.run(
-      certifier(composition="harmonic"), Model(), X, Y, path, progress=False
-    )
+    certify.run(certifier(composition="harmonic"), Model(), X, Y, path, **named)
 
 
 def test_settings_are_json():

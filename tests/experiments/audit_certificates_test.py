@@ -89,7 +89,7 @@ def test_a_file_with_larger_radii_is_caught(run, dataset, tmp_path):
   recorded = certify.read(folder.file("certificates.csv"))
   broken = run_folder.RunFolder(tmp_path)
   book = record.Record(
-    str(broken.file("certificates.csv")), recorded.settings, recorded.probe
+    str(broken.file("certificates.csv")), recorded.settings, recorded.model
   )
   book.open(resume=False)
   for row in recorded.rows:

@@ -174,7 +174,7 @@ def _normalised():
     (
       lambda: tf.keras.Sequential([_keras.Dense(3)]),
       (0,),
-      "with an Input layer",
+      "Give a Sequential an Input layer",
     ),
   ],
 )

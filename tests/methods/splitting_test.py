@@ -201,9 +201,12 @@ def _built_subclass():
     (lambda: _sequential(_layers.Flatten()), "begins with a Conv2D or Dense"),
     (_skip, "only way from the input"),
     (_used_twice, "only once"),
-    (_Subclassed, "functional Keras network.* _Subclassed"),
-    (_built_subclass, "functional Keras network.* _Subclassed"),
-    (lambda: tf.keras.Sequential([_layers.Dense(3)]), "with an Input layer"),
+    (_Subclassed, "functional or sequential Keras model.* _Subclassed"),
+    (_built_subclass, "functional or sequential Keras model.* _Subclassed"),
+    (
+      lambda: tf.keras.Sequential([_layers.Dense(3)]),
+      "Give a Sequential an Input layer",
+    ),
   ],
 )
 def test_networks_that_cannot_be_split(network, message):

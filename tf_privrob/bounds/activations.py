@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tf_privrob.models import graph
+
 _keras = tf.keras.layers
 _LAYERS = (_keras.Activation, _keras.ELU, _keras.LeakyReLU, _keras.ReLU)
 _SMOOTH = (
@@ -56,9 +58,8 @@ def is_activation(layer: tf.keras.layers.Layer) -> bool:
 def is_softmax(layer: tf.keras.layers.Layer) -> bool:
   """Whether the layer is a softmax or ends in one."""
   function = getattr(layer, "activation", None)
-  return isinstance(layer, _keras.Softmax) or function in (
-    tf.keras.activations.softmax,
-    tf.nn.softmax,
+  return isinstance(layer, _keras.Softmax) or any(
+    function is known for known in (tf.keras.activations.softmax, tf.nn.softmax)
   )
 
 
@@ -76,10 +77,11 @@ def of_layer(layer: tf.keras.layers.Layer) -> Activation | None:
     return _of_elu(layer)
   function = layer.activation
   if isinstance(function, tf.keras.layers.Layer) and is_activation(function):
+    graph.require_layer(function)
     return of_layer(function)
   if function is None or function is tf.keras.activations.linear:
     return None
-  if function in (tf.keras.activations.relu, tf.nn.relu):
+  if function is tf.keras.activations.relu or function is tf.nn.relu:
     return RELU
   if function is tf.nn.leaky_relu:
     return _leaky(0.2, layer.name)

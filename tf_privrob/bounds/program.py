@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tf_privrob.bounds import activations
 from tf_privrob.bounds import affine
+from tf_privrob.models import graph
 
 _keras = tf.keras.layers
 # Nothing happens in these at inference.
@@ -97,20 +98,10 @@ def read(network: tf.keras.Model) -> Program:
     ValueError: the network or one of its layers cannot be bounded here, or a
       weight is not finite.
   """
-  if not isinstance(network, tf.keras.Model) or not _is_graph(network):
-    raise ValueError(
-      "Expected a functional or sequential Keras model with known input shape,"
-      f" received {type(network).__name__}. Give a Sequential an Input layer or"
-      " call it once; write a subclassed model with the functional API."
-    )
+  graph.require_graph(network)
   reader = _Reader(network)
   _check_finite(network)
   return Program(reader.input_shape, tuple(reader.steps), network.name)
-
-
-def _is_graph(model: tf.keras.Model) -> bool:
-  inputs, outputs = getattr(model, "inputs", None), model.outputs
-  return bool(inputs and outputs) and hasattr(outputs[0], "_keras_history")
 
 
 class _Reader:
@@ -154,20 +145,19 @@ class _Reader:
     """Which value a symbolic tensor is; `known` holds those of its model."""
     if id(tensor) in known:
       return known[id(tensor)]
-    layer, node_index, _ = tensor._keras_history
-    sources = layer.inbound_nodes[node_index].keras_inputs
+    layer, sources = graph.made_by(tensor)
     inputs = [self._visit(source, known) for source in sources]
     known[id(tensor)] = value = self._read_layer(layer, inputs)
     return value
 
   def _read_layer(self, layer, inputs: list[int]) -> int:
-    if isinstance(layer, tf.keras.Model) and _is_graph(layer):
+    if graph.is_graph(layer):
       inner = self._only(layer.inputs, layer, "input")
       outer = self._only(inputs, layer, "input")
       target = self._only(layer.outputs, layer, "output")
       return self._visit(target, {id(inner): outer})
     if type(layer) is _keras.Add:
-      return self._append(layer, None, tuple(inputs), self._shape(inputs[0]))
+      return self._append_sum(layer, tuple(inputs))
     if len(inputs) != 1:
       raise _unknown(layer)
     if type(layer) in _IDENTITIES:
@@ -183,6 +173,15 @@ class _Reader:
         shape = self._shape(value)
         value = self._append(layer, activation, (value,), shape)
     return value
+
+  def _append_sum(self, layer, inputs: tuple[int, ...]) -> int:
+    shapes = sorted({self._shape(value) for value in inputs})
+    if len(shapes) > 1:
+      raise ValueError(
+        f"Expected values of one shape in Add {layer.name!r}, received"
+        f" {shapes}, which Keras would repeat. Give them one shape before."
+      )
+    return self._append(layer, None, inputs, shapes[0])
 
   def _append_affine(self, layer, value: int) -> int:
     shape = self._shape(value)
@@ -206,18 +205,17 @@ class _Reader:
 def _kind(layer) -> type:
   """The class whose rule applies: its own, or the one that it says.
 
-  A class outside Keras may say that it `computes_as` Dense, say, with the
+  A class of this library may say that it `computes_as` Dense, say, with the
   kernel, bias and activation that it has. A subclass may compute otherwise, so
   what it inherits does not count.
   """
-  return vars(type(layer)).get("computes_as", type(layer))
+  kind = type(layer)
+  return vars(kind).get("computes_as", kind) if graph.is_ours(kind) else kind
 
 
 def _unknown(layer) -> ValueError:
   hint = "Replace it"
-  if type(layer).__name__ in ("TFOpLambda", "SlicingOpLambda"):
-    hint = "Write the operation as a layer, e.g. layers.Add() for a sum"
-  elif isinstance(layer, (_keras.MaxPooling2D, _keras.GlobalMaxPooling2D)):
+  if isinstance(layer, (_keras.MaxPooling2D, _keras.GlobalMaxPooling2D)):
     hint = "Use AveragePooling2D or a convolution with strides"
   elif activations.is_softmax(layer):
     hint = "Take the softmax off"
@@ -231,11 +229,6 @@ def _unknown(layer) -> ValueError:
 
 def _check_layer(layer, shape) -> None:
   """Refuses settings that the affine maps do not have."""
-  if layer.compute_dtype not in ("float32", "float64"):
-    raise ValueError(
-      f"Expected layer {layer.name!r} to compute in float32, received"
-      f" {layer.compute_dtype}. Copy its weights into a float32 network."
-    )
   wrong = ""
   if getattr(layer, "data_format", "channels_last") != "channels_last":
     wrong = f"data_format={layer.data_format!r}"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tf_privrob import models
 from tf_privrob import progress as progress_lib
 from tf_privrob import validate
 from tf_privrob.certify import audit_search
@@ -18,7 +19,6 @@ from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import record
-from tf_privrob.certify import running
 from tf_privrob.certify.audit_result import CertificateAudit
 from tf_privrob.certify.audit_result import TEST_SHARE
 from tf_privrob.certify.audit_row import AuditRow
@@ -45,6 +45,7 @@ def audit_certificates(
   csv_path: str | os.PathLike[str] | None = None,
   resume: bool = True,
   progress: bool = True,
+  model_id: str = "",
 ) -> CertificateAudit:
   """Attacks inside each row's own radius; see `CertificateAudit`.
 
@@ -68,6 +69,7 @@ def audit_certificates(
     csv_path: where each row's outcome goes as soon as it is known, or None.
     resume: go on with that file, which is refused if anything differs.
     progress: whether to show a rate and an ETA.
+    model_id: a name for a function; see `certify.run`.
 
   Raises:
     ValueError: if no row is certified, rows are of different statements, or
@@ -107,7 +109,7 @@ def audit_certificates(
     book = record.Record(
       os.fspath(csv_path),
       settings,
-      running.probe(logits_fn, x),
+      models.model_hash(logits_fn, model_id),
       csv_fields(),
       AuditRow.from_csv_row,
     )

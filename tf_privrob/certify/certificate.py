@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -47,6 +48,8 @@ class Certificate:
     stopped: "" (ran to its end), "abandoned" (stopped early: no radius of
       interest seemed in reach) or "decided" (stopped early: every radius of
       interest in reach had been certified).
+    model: first 16 hexadecimal digits of the hash of the model that the row is
+      about (`models.model_hash`); "" for a function without a name.
   """
 
   index: int
@@ -61,6 +64,7 @@ class Certificate:
   seconds: float = 0.0
   num_draws: int = 0
   stopped: str = ""
+  model: str = ""
 
   def __post_init__(self):
     validate.one_of(NORMS, norm=self.norm)
@@ -73,6 +77,11 @@ class Certificate:
       raise ValueError(
         f"Expected prediction={ABSTAIN} exactly when abstained, received"
         f" prediction={self.prediction}, abstained={self.abstained}."
+      )
+    if self.model and not re.fullmatch("[0-9a-f]{16}", self.model):
+      raise ValueError(
+        "Expected model to be 16 hexadecimal digits or empty, received"
+        f" {self.model!r}."
       )
     if self.abstained and self.radius > 0:
       raise ValueError(
@@ -131,6 +140,7 @@ class Certificate:
       seconds=float(cells["seconds"]),
       num_draws=int(cells["num_draws"]),
       stopped=cells["stopped"],
+      model=cells["model"],
     )
 
   def to_text(self) -> str:

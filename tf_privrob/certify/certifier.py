@@ -16,20 +16,46 @@ import tensorflow as tf
 
 from tf_privrob import validate
 from tf_privrob.certify import certificate
+from tf_privrob.certify import gate
 
 LogitsFn = Callable[[tf.Tensor], tf.Tensor]
-_COMPANY = 8  # inputs of a batch that must not change the first one's logits
 
 
 class Certifier(abc.ABC):
   """Turns inputs into certificates.
 
-  A certifier is a frozen dataclass of its settings. A subclass gives `stream`;
-  `certify` and `certify.run` follow from it. A deterministic certifier ignores
-  `seed` and states confidence 1.
+  A certifier is a frozen dataclass of its settings. A subclass gives `_stream`;
+  `stream`, `certify` and `certify.run` follow from it. A deterministic
+  certifier ignores `seed` and states confidence 1.
+
+  Every proven row comes through a `gate.Gate`: `stream`, which no subclass may
+  replace, opens it, and refuses rows of a certifier that did not let the model
+  pass.
   """
 
+  def __init_subclass__(cls, **kwargs):
+    super().__init_subclass__(**kwargs)
+    for name in {"stream", "certify"} & set(vars(cls)):
+      raise TypeError(
+        f"Expected {cls.__name__} to define _stream, received {name}, by which"
+        " its rows would pass the gate by."
+      )
+
   @abc.abstractmethod
+  def _stream(
+    self,
+    door: gate.Gate,
+    x: np.ndarray,
+    y: np.ndarray | None,
+    seed: int | Sequence[int],
+    indices: Sequence[int] | None,
+  ) -> Iterator[certificate.Certificate]:
+    """Yields the rows of `door.model`; see `stream`.
+
+    A proven row needs `door.network()`, for a certifier that reads the layers,
+    or `door.rows(...)`, for one that counts what the model returns.
+    """
+
   def stream(
     self,
     logits_fn: LogitsFn,
@@ -37,8 +63,9 @@ class Certifier(abc.ABC):
     y: np.ndarray | None = None,
     seed: int | Sequence[int] = 0,
     indices: Sequence[int] | None = None,
+    model_id: str = "",
   ) -> Iterator[certificate.Certificate]:
-    """Yields one certificate an input, in order, each as soon as it is known.
+    """Yields one certificate an input, in order, soon after it is known.
 
     The certificate of an input depends on the input, its index, the seed and
     the settings; never on the other inputs or on how they are batched.
@@ -50,7 +77,11 @@ class Certifier(abc.ABC):
       y: true classes, for the record only.
       seed: int or two ints.
       indices: the inputs' positions in their data set, 0, 1, ... by default.
+      model_id: the caller's name for a function, or for a model with layers of
+        the caller's own; see `models.model_hash`.
     """
+    door = gate.Gate(logits_fn, model_id)
+    yield from door.stamped(self._stream(door, x, y, seed, indices))
 
   def certify(
     self,
@@ -59,9 +90,10 @@ class Certifier(abc.ABC):
     y: np.ndarray | None = None,
     seed: int | Sequence[int] = 0,
     indices: Sequence[int] | None = None,
+    model_id: str = "",
   ) -> list[certificate.Certificate]:
     """The certificates of all inputs; see `stream`."""
-    return list(self.stream(logits_fn, x, y, seed, indices))
+    return list(self.stream(logits_fn, x, y, seed, indices, model_id))
 
   def for_radii(self, radii: Sequence[float]) -> Certifier:
     """A certifier that may save work that matters for no radius in `radii`."""
@@ -119,45 +151,6 @@ def check_indices(indices: Any, count: int) -> list[int]:
       f" {values[:5]}{'...' if len(values) > 5 else ''}."
     )
   return values
-
-
-def check_no_coupling(logits_fn: LogitsFn, x: np.ndarray, remedy: str) -> None:
-  """Requires that an input's logits do not depend on the rest of its batch.
-
-  With batch statistics at inference the draws of one input are not independent
-  votes of one classifier, and no radius is about a single input.
-  """
-  company = np.concatenate([x[:_COMPANY], x[:1] + 1])
-  alone, among = (
-    np.asarray(logits_fn(tf.constant(batch)))[:1] for batch in (x[:1], company)
-  )
-  if not np.allclose(alone, among, rtol=1e-3, atol=1e-4, equal_nan=True):
-    raise ValueError(
-      "Expected logits that depend on their own input alone, received others"
-      f" (by {np.abs(alone - among).max():.3g}) when further inputs were in the"
-      " batch: batch statistics at inference, or noise of the model's own."
-      f" {remedy}"
-    )
-
-
-def check_deterministic(logits_fn: LogitsFn, x: np.ndarray) -> None:
-  """Requires equal logits for equal inputs, up to rounding.
-
-  A vote is to be a function of the noisy input alone: noise that the model
-  draws itself (fresh noise layers, dropout at inference) is not the noise that
-  the radius is computed for.
-  """
-  batch = tf.constant(np.repeat(x[:1], 2, axis=0))
-  first, second = (np.asarray(logits_fn(batch)) for _ in range(2))
-  calls, rows = np.abs(first - second), np.abs(first[0] - first[1])
-  size = max(calls.max(initial=0.0), rows.max(initial=0.0))
-  if size > 1e-3 * (1 + np.abs(first).max(initial=0.0)):
-    raise ValueError(
-      "Expected a model that is deterministic once the noise is fixed, received"
-      f" logits that differ by {size:.3g} for equal inputs. Turn dropout and"
-      " noise layers off at inference, or certify a model with noise inside by"
-      " its own certifier()."
-    )
 
 
 def num_classes_of(

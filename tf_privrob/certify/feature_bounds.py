@@ -17,6 +17,7 @@ from tf_privrob.certify import linear_norms
 from tf_privrob.certify import operator_norms
 from tf_privrob.certify import rounding
 from tf_privrob.layers import scattering
+from tf_privrob.models import graph
 
 _UP = 1 + 1e-12  # products and roots of a few float64
 
@@ -79,6 +80,7 @@ def feature_bound(
   Raises:
     ValueError: no constant of this layer is known.
   """
+  graph.require_layer(layer)
   if type(layer) is privrob_layers.RandomFourierFeatures:
     _check_built(layer)
     return _random_features(layer)

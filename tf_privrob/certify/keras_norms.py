@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_privrob import layers as privrob_layers
 from tf_privrob.certify import linear_norms
 from tf_privrob.certify import operator_norms
+from tf_privrob.models import graph
 
 _keras = tf.keras.layers
 # Nothing happens in these, at inference; others only move values.
@@ -63,6 +64,7 @@ def linear_map(
   layer: tf.keras.layers.Layer, input_shape: Sequence[int] | None = None
 ) -> linear_norms.LinearMap:
   """The linear part of a built Dense or Conv2D layer; see `layer_norms`."""
+  graph.require_layer(layer)
   if type(layer) is _keras.Dense:
     _check_built(layer)
     if input_shape is not None and len(input_shape) != 1:
@@ -198,6 +200,7 @@ def is_activation(layer: tf.keras.layers.Layer) -> bool:
 
 
 def _norms_without_kernel(layer, shape) -> operator_norms.OperatorNorms:
+  graph.require_layer(layer)
   if is_activation(layer):
     return operator_norms.elementwise_norms(shape, activation_slope(layer))
   if type(layer) in (*IDENTITIES, *MOVING):

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob.certify import rounding
+from tf_privrob.models import graph
 
 _keras = tf.keras.layers
 _IDENTITY = (  # at inference
@@ -182,49 +183,45 @@ def split(
   return list(chain[:start]), list(chain[start:])
 
 
-def chain_of(model: tf.keras.Model) -> list[tf.keras.layers.Layer]:
+def chain_of(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
   """The layers of a Sequential or functional model, input first.
 
-  Models inside it are taken apart where they are chains themselves.
+  Models inside it are taken apart where they are chains themselves. Each layer
+  is called on the output of the one before it and on nothing else; see
+  `models.graph`.
 
   Raises:
     ValueError: it is no chain of layers, each with one input.
   """
-  if not isinstance(model, tf.keras.Model):
-    raise ValueError(
-      "Expected a Keras model, whose weights can be read, received"
-      f" {type(model).__name__}."
-    )
-  network = getattr(model, "network", None)
-  if not model.outputs and isinstance(network, tf.keras.Model):
-    return chain_of(network)  # of a method, whose logits are its network's
-  if not model.outputs or len(model.outputs) != 1 or len(model.inputs) != 1:
+  graph.require_graph(network)
+  if len(network.outputs) != 1 or len(network.inputs) != 1:
     raise ValueError(
       f"Expected a built Sequential or functional model with one input and one"
-      f" output, received {type(model).__name__} {model.name!r}. Pass the"
+      f" output, received {type(network).__name__} {network.name!r}. Pass the"
       " network itself where it is wrapped, and give Sequential an Input."
     )
-  layer = model.get_layer(model.output_names[0])
-  chain = [layer]
-  while not isinstance(layer, _keras.InputLayer):
-    nodes = layer.inbound_nodes
-    before = nodes[0].inbound_layers if len(nodes) == 1 else []
-    if isinstance(before, (list, tuple)):
+  chain, tensor = [], network.outputs[0]
+  while tensor is not network.inputs[0]:
+    layer, sources = graph.made_by(tensor)
+    if len(sources) != 1:
       raise ValueError(
-        f"Expected a chain of layers in {model.name!r}, received"
-        f" {type(layer).__name__} {layer.name!r} with several inputs or calls:"
-        " what it computes from x cannot be read off. Pass a chain, with"
-        " layers that no other model shares."
+        f"Expected a chain of layers in {network.name!r}, received"
+        f" {type(layer).__name__} {layer.name!r} with several inputs: what it"
+        " computes from x cannot be read off. Pass a chain."
       )
-    layer = before
-    chain.insert(0, layer)
-  return [part for layer in chain[1:] for part in _parts(layer)]
+    chain[:0] = chain_of(layer) if _is_chain(layer) else [layer]
+    tensor = sources[0]
+  return chain
 
 
-def _parts(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
-  if not isinstance(layer, tf.keras.Model):
-    return [layer]
-  try:
-    return chain_of(layer)
-  except ValueError:
-    return [layer]  # opaque: it has a name, and nothing else is known
+def _is_chain(layer: tf.keras.layers.Layer) -> bool:
+  """Whether it is a model to be taken apart; another one is opaque."""
+  if not graph.is_graph(layer) or len(layer.inputs + layer.outputs) != 2:
+    return False
+  tensor = layer.outputs[0]
+  while tensor is not layer.inputs[0]:
+    _, sources = graph.made_by(tensor)
+    if len(sources) != 1:
+      return False
+    tensor = sources[0]
+  return True

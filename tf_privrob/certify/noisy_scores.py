@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tf_privrob import mechanisms
 from tf_privrob.certify import certifier
+from tf_privrob.certify import gate
 from tf_privrob.certify import grid
 from tf_privrob.certify import score_bounds
 from tf_privrob.certify import votes
@@ -109,30 +110,6 @@ def check_model(model: Any, x: Any) -> tuple[np.ndarray, int]:
   )
 
 
-def check_no_coupling(model: NoisyModel, x: np.ndarray, remedy: str) -> None:
-  """Requires that an input's logits do not depend on the rest of its batch."""
-  certifier.check_no_coupling(
-    lambda batch: model.logits_with_noise(batch, None, None), x, remedy
-  )
-
-
-def check_deterministic(
-  model: NoisyModel, x: np.ndarray, position: str
-) -> None:
-  """Requires logits that are a function of the input and the noise alone."""
-  hidden = position == "hidden"
-  shape = model.hidden_noise_shape if hidden else model.input_noise_shape
-  drawn = tf.random.stateless_normal([1, *shape], [0, 1])
-
-  def logits_fn(batch):
-    noise = tf.repeat(drawn, batch.shape[0], axis=0)
-    return model.logits_with_noise(
-      batch, None if hidden else noise, noise if hidden else None
-    )
-
-  certifier.check_deterministic(logits_fn, x)
-
-
 class _Work(NamedTuple):
   """One batch of draws of one input."""
 
@@ -185,6 +162,35 @@ class NoisyScores:
     self._batch = tf.function(self._sums, autograph=False)
     self._joint_batch = tf.function(self._parts, autograph=False)
 
+  def pass_gate(
+    self, door: gate.Gate, x: np.ndarray, num_draws: int, remedy: str
+  ) -> None:
+    """Lets the model pass, with noise in it, at the size of its batches."""
+    each, _ = self._blocks(num_draws)
+    rows = np.arange(BLOCK * each)
+    x = x[:_PREPARED]
+    inputs = x[rows % len(x)]
+    for item, (values, _) in zip(self._passes, self._values(x)):
+      values = values[rows % len(values)]
+      drawn = np.random.default_rng(0).standard_normal(values.shape)
+      noise = (item.scale * drawn).astype(np.float32)
+      noisy = (values + noise).astype(np.float32)
+      door.rows(
+        lambda noisy, item=item: self._logits(item, noisy), [noisy], remedy
+      )
+      if item.position == "hidden":  # and on the way to it
+        door.rows(
+          lambda x, noise: self._model.logits_with_noise(x, None, noise),
+          [inputs, noise],
+          remedy,
+        )
+
+  def _blocks(self, num_draws: int) -> tuple[int, int]:
+    """Blocks of a batch, which are static, and batches of an input."""
+    total = math.ceil(num_draws / BLOCK)
+    batches = math.ceil(total / self._most_blocks)
+    return math.ceil(total / batches), batches
+
   def stream(
     self, x: np.ndarray, indices: Sequence[int], stage: int, num_draws: int
   ) -> Iterator[score_bounds.Scores]:
@@ -196,9 +202,7 @@ class NoisyScores:
       stage: votes.SELECTION or votes.ESTIMATION: draws never overlap.
       num_draws: draws an input.
     """
-    total = math.ceil(num_draws / BLOCK)
-    batches = math.ceil(total / self._most_blocks)
-    each = math.ceil(total / batches)  # blocks a batch: static
+    each, batches = self._blocks(num_draws)
     firsts = range(0, batches * each, each)
 
     def draw(work):
@@ -291,14 +295,17 @@ class NoisyScores:
     parts = self._parts(copies)
     return tf.reduce_sum(tf.where(counted[:, tf.newaxis], parts, 0.0), axis=1)
 
+  def _logits(self, item: Pass, noisy: tf.Tensor) -> tf.Tensor:
+    """Of what the noise of this pass was added to."""
+    if item.position == "hidden":
+      return self._model.logits_from_hidden(noisy)
+    return self._model.logits_with_noise(noisy, None, None)
+
   def _parts(self, copies: Sequence[tf.Tensor]) -> tf.Tensor:
     """Scores, their squares, votes and failures of each row, [4, B, K]."""
     log_scores = 0.0
     for item, noisy in zip(self._passes, copies):
-      if item.position == "hidden":
-        logits = self._model.logits_from_hidden(noisy)
-      else:
-        logits = self._model.logits_with_noise(noisy, None, None)
+      logits = self._logits(item, noisy)
       log_scores += tf.nn.log_softmax(tf.cast(logits, tf.float64))
     scores = tf.clip_by_value(tf.exp(log_scores), 0.0, 1.0)
     ballots = tf.one_hot(

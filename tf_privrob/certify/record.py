@@ -11,11 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
-import numpy as np
-
 from tf_privrob.certify import certificate
-
-_TOLERANCE = 1e-3
+from tf_privrob.certify import gate
 
 
 class Record:
@@ -29,8 +26,8 @@ class Record:
     path: the CSV file.
     settings: JSON values that determine the rows; a file with others is
       refused.
-    probe: logits of some inputs, or None; a file made by a model that differs
-      on them is refused.
+    model: the whole `models.model_hash` of what made the rows; a file of
+      another is refused, and one without a hash cannot be gone on with.
     fields: names of the columns.
     parse: makes a row of cells; a row writes itself by `to_csv_row()`.
   """
@@ -39,7 +36,7 @@ class Record:
     self,
     path: str,
     settings: dict[str, Any],
-    probe: np.ndarray | None,
+    model: str,
     fields: Sequence[str] = certificate.csv_fields(),
     parse: Callable[
       [Sequence[str]], Any
@@ -50,7 +47,7 @@ class Record:
     self._path = os.fspath(path)
     self._sidecar = self._path + ".json"
     self._settings = json.loads(json.dumps(settings))
-    self._probe = None if probe is None else np.asarray(probe, float).tolist()
+    self._model = model
     self._file = None
 
   def open(self, resume: bool) -> list[Any]:
@@ -81,7 +78,7 @@ class Record:
       os.makedirs(folder, exist_ok=True)
     if os.path.exists(self._path):
       os.remove(self._path)
-    content = {"settings": self._settings, "logits": self._probe}
+    content = {"settings": self._settings, "model": self._model}
     _write_whole(self._sidecar, json.dumps(content, indent=2) + "\n")
     _write_whole(self._path, _line(self._fields))
 
@@ -100,13 +97,13 @@ class Record:
       for name in sorted({*found["settings"], *self._settings})
       if found["settings"].get(name) != self._settings.get(name)
     ]
-    if not differences and not _close(found["logits"], self._probe):
-      differences = ["the model's logits on the first inputs"]
+    if not differences:
+      differences = _other_model(found.get("model"), self._model)
     if differences:
       raise ValueError(
-        f"Cannot resume {self._path}: it was made with other settings"
-        f" ({'; '.join(differences)}). Pass resume=False to replace it, or"
-        " another csv_path."
+        f"Cannot resume {self._path}: it was made with other settings or"
+        f" another model ({'; '.join(differences)}). Pass resume=False to"
+        " replace it, or another csv_path."
       )
 
   def _repair(self) -> list[Any]:
@@ -124,7 +121,8 @@ class Record:
     if tuple(lines[0]) != self._fields:
       raise ValueError(
         f"Expected the columns {list(self._fields)} in"
-        f" {self._path}, received {lines[0]}."
+        f" {self._path}, received {lines[0]}. It is of another version: pass"
+        " resume=False to certify again."
       )
     return [self._parse(number, line) for number, line in enumerate(lines)][1:]
 
@@ -146,19 +144,20 @@ class Recorded(NamedTuple):
   Attributes:
     rows: certificates, by index.
     settings: of certifier, seed and data.
-    probe: logits of the first inputs, or None for a model that draws noise.
+    model: the whole `models.model_hash` of what was certified, or "".
   """
 
   rows: list[certificate.Certificate]
   settings: dict[str, Any]
-  probe: list[list[float]] | None
+  model: str
 
-  def check_model(self, probe: np.ndarray | None) -> None:
-    """Refuses a model with other logits on the first inputs."""
-    if not _close(self.probe, probe):
+  def check_model(self, model: str) -> None:
+    """Refuses another model, and one that cannot be told from others."""
+    differences = _other_model(self.model, model)
+    if differences:
       raise ValueError(
-        "Expected the model that was certified, received one with other logits"
-        " on the first inputs. Certify this one first."
+        "Expected the model that was certified, received another one"
+        f" ({differences[0]}). Certify this one first."
       )
 
 
@@ -174,13 +173,29 @@ def read(path: str | os.PathLike[str]) -> Recorded:
     content = json.load(stream)
   with open(path, newline="", encoding="utf-8") as stream:
     lines = list(csv.reader(stream))
-  if not lines or tuple(lines[0]) != certificate.csv_fields():
+  fields = certificate.csv_fields()
+  if tuple(lines[0] if lines else ()) != fields or "model" not in content:
     raise ValueError(
-      f"Expected the columns {list(certificate.csv_fields())} in {path}."
+      f"Expected the columns {list(fields)} in {path} and a hash of the model"
+      f" beside it, received {lines[:1]}. It is of another version: certify"
+      " again."
     )
   rows = [certificate.Certificate.from_csv_row(line) for line in lines[1:]]
   rows.sort(key=lambda row: row.index)
-  return Recorded(rows, content["settings"], content["logits"])
+  check_stamps(rows, content["model"], path)
+  return Recorded(rows, content["settings"], content["model"])
+
+
+def check_stamps(
+  rows: Sequence[certificate.Certificate], model: str, path: str
+) -> None:
+  """Refuses rows of another model than the file's."""
+  wrong = [row for row in rows if row.model != model[: gate.SHORT]]
+  if wrong:
+    raise ValueError(
+      f"Expected rows of model {model[: gate.SHORT]!r} in {path}, received"
+      f" {wrong[0].model!r} in that of input {wrong[0].index}. Certify again."
+    )
 
 
 def _line(cells) -> str:
@@ -199,12 +214,17 @@ def _write_whole(path: str, content: str) -> None:
   os.replace(partial, path)
 
 
-def _close(before, now) -> bool:
-  """Whether two probes may come from one model; None fits everything."""
-  if before is None or now is None:
-    return True
-  before, now = np.asarray(before, float), np.asarray(now, float)
-  if before.shape != now.shape:
-    return False
-  scale = max(1.0, float(np.abs(before).max()))
-  return bool(np.abs(before - now).max() <= _TOLERANCE * scale)
+def _other_model(before: str | None, now: str) -> list[str]:
+  """What tells two hashes apart, in words; empty: it is one model."""
+  if not (before and now):
+    return [
+      "a function, or a model with layers of your own, has no hash: pass a name"
+      " for it, model_id='...', when certifying and here"
+      if before == ""
+      else "no hash of the model is in the file, which is of another version"
+      if before is None
+      else "the one given now has no hash: pass the model_id of the file"
+    ]
+  if before == now:
+    return []
+  return [f"model {before[: gate.SHORT]} in the file, {now[: gate.SHORT]} now"]

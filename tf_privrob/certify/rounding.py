@@ -6,7 +6,7 @@ import tensorflow as tf
 
 FLOAT64 = 2.0**-53
 _UNITS = {"float32": 2.0**-24, "float64": FLOAT64}
-_TF32 = 2.0**-11  # ten bits of mantissa
+TF32 = 2.0**-11  # ten bits of mantissa
 SUBNORMAL = 2.0**-120  # one value flushed to zero loses 2^-126 at most
 
 
@@ -43,11 +43,12 @@ def growth(terms: int, unit_roundoff: float) -> float:
       f" {terms}: their rounding has no useful bound."
     )
   bound = share / (1 - share)
-  if unit_roundoff > FLOAT64 and _rounds_factors():
-    bound = (1 + bound) * (1 + _TF32) ** 2 - 1
+  if unit_roundoff > FLOAT64 and rounds_factors():
+    bound = (1 + bound) * (1 + TF32) ** 2 - 1
   return bound
 
 
-def _rounds_factors() -> bool:
+def rounds_factors() -> bool:
+  """Whether float32 products are computed in TF32, on a GPU."""
   enabled = tf.config.experimental.tensor_float_32_execution_enabled()
   return enabled and bool(tf.config.list_logical_devices("GPU"))

@@ -7,14 +7,12 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
 
+from tf_privrob import models
 from tf_privrob import progress as progress_lib
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import record
-
-_PROBES = 4
 
 
 def run(
@@ -27,12 +25,14 @@ def run(
   seed: int | Sequence[int] = 0,
   radii: Sequence[float] | None = None,
   progress: bool = True,
+  model_id: str = "",
 ) -> list[certificate.Certificate]:
   """Certifies every input; each row is on file as soon as it is known.
 
   After kill -9, Ctrl-C or a crash the same call goes on where it stopped and
   ends with the same rows as an uninterrupted one (but for `seconds`), because
-  a row depends on its own input, index and the seed only.
+  a row depends on its own input, index and the seed only. The file is bound to
+  the model by the hash of its class, configuration and weights.
 
   Args:
     certifier: how to certify.
@@ -46,6 +46,10 @@ def run(
     radii: radii of interest; the certifier may stop early on inputs where
       more work changes nothing at these radii. None leaves it as it is.
     progress: whether to show rate, ETA and the accuracy so far.
+    model_id: a name for a function, or for a model with layers of your own, of
+      which nothing else tells whether it is still the same; without it such a
+      file can be neither resumed nor audited. The name must change whenever the
+      code does.
 
   Returns:
     One certificate an input, by index.
@@ -61,8 +65,11 @@ def run(
       "num_inputs": len(x),
       "inputs_sha256": _digest(x, y),
     }
-    book = record.Record(csv_path, settings, probe(logits_fn, x))
-    done = {row.index: row for row in book.open(resume)}
+    model = models.model_hash(logits_fn, model_id)
+    book = record.Record(csv_path, settings, model)
+    found = book.open(resume)
+    record.check_stamps(found, model, csv_path)
+    done = {row.index: row for row in found}
   summary = _Summary()
   for row in done.values():
     summary.add(row)
@@ -71,7 +78,9 @@ def run(
     line = progress_lib.Progress(len(x), "certify", done=len(done))
     if todo:
       labels = None if y is None else np.asarray(y)[todo]
-      for row in certifier.stream(logits_fn, x[todo], labels, seed, todo):
+      for row in certifier.stream(
+        logits_fn, x[todo], labels, seed, todo, model_id
+      ):
         done[row.index] = row
         summary.add(row)
         if book is not None:
@@ -89,6 +98,7 @@ def check_recorded(
   logits_fn: certifier_lib.LogitsFn,
   x: np.ndarray,
   y: np.ndarray | None,
+  model_id: str = "",
 ) -> None:
   """Refuses other data or another model than the certified ones."""
   x = certifier_lib.check_inputs(logits_fn, x)
@@ -98,7 +108,7 @@ def check_recorded(
       " (their hash differs). Certify these first, or load the data set of the"
       " run."
     )
-  recorded.check_model(probe(logits_fn, x))
+  recorded.check_model(models.model_hash(logits_fn, model_id))
 
 
 class _Summary:
@@ -134,11 +144,3 @@ def _digest(x: np.ndarray, y: np.ndarray | None) -> str:
   if y is not None:
     digest.update(np.asarray(y, np.int64).tobytes())
   return digest.hexdigest()
-
-
-def probe(logits_fn, x: np.ndarray) -> np.ndarray | None:
-  """Logits that identify a deterministic model; None for a random one."""
-  logits_fn = certifier_lib.as_logits_fn(logits_fn)
-  batch = tf.constant(x[:_PROBES])
-  first, second = (np.asarray(logits_fn(batch)) for _ in range(2))
-  return first if np.allclose(first, second, rtol=1e-4, atol=1e-5) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -199,10 +198,9 @@ class SecureSGDInference(certifier.Certifier):
     upper = binomial.upper(0, self.num_draws, failure_prob)
     return float(self.radius(lower, upper))
 
-  def stream(
-    self, logits_fn, x, y=None, seed=0, indices=None
-  ) -> Iterator[certificate.Certificate]:
-    """Yields one claimed row an input; `logits_fn` is a `SecureSGD`."""
+  def _stream(self, door, x, y, seed, indices):
+    """Yields one claimed row an input; the model is a `SecureSGD`."""
+    logits_fn = door.model
     x, num_classes = noisy_scores.check_model(logits_fn, x)
     if not hasattr(logits_fn, "fresh_hidden_stddev"):
       raise ValueError(
@@ -211,15 +209,15 @@ class SecureSGDInference(certifier.Certifier):
       )
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
-    noisy_scores.check_no_coupling(
-      logits_fn, x, "They leave no claim for a single input."
-    )
     sampler = noisy_scores.NoisyScores(
       logits_fn,
       num_classes,
       [noisy_scores.Pass("hidden", logits_fn.fresh_hidden_stddev, "gaussian")],
       self.batch_size,
       seed,
+    )
+    sampler.pass_gate(
+      door, x, self.num_draws, "They leave no claim for a single input."
     )
     draws = sampler.stream(x, indices, votes.ESTIMATION, self.num_draws)
     failure_prob = (1 - self.confidence) / num_classes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from tf_privrob import models
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
@@ -116,6 +116,8 @@ class SingleLayerCertificate(certifier.Certifier):
     coordinate_scales: one factor a coordinate of h, in row-major order, that
       multiplies `scale`; `operator_norm` is then that of D^-1 A, D the
       diagonal matrix of these factors (`whitened_norm`). None: all 1.
+    weights: `models.fingerprint` of the model that `operator_norm` was computed
+      for; a model with other weights is then refused. "": nobody looks.
   """
 
   scale: float
@@ -130,6 +132,7 @@ class SingleLayerCertificate(certifier.Certifier):
   batch_size: int | None = None
   distribution: str = "laplace"
   coordinate_scales: tuple[float, ...] | None = None
+  weights: str = ""
 
   def __post_init__(self):
     validate.positive(scale=self.scale)
@@ -248,25 +251,31 @@ class SingleLayerCertificate(certifier.Certifier):
       stretch = identity.bound(self.norm, hidden)
     return self._rule(p1_lower, p2_upper) * self.scale / stretch
 
-  def stream(
-    self, logits_fn, x, y=None, seed=0, indices=None
-  ) -> Iterator[certificate.Certificate]:
-    """Yields one proven row an input; `logits_fn` is a `NoisyModel`."""
+  def _stream(self, door, x, y, seed, indices):
+    """Yields one proven row an input; the model is a `NoisyModel`."""
+    logits_fn = door.model
+    if self.weights and models.fingerprint(logits_fn) != self.weights:
+      raise ValueError(
+        "Expected the weights that operator_norm was computed for, received"
+        " others. Ask the model for its certifier again."
+      )
     x, num_classes = noisy_scores.check_model(logits_fn, x)
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
     if self.position == "input":
       _check_noise_fills(logits_fn, x)
-    noisy_scores.check_deterministic(logits_fn, x, self.position)
-    noisy_scores.check_no_coupling(
-      logits_fn, x, "They leave no certificate for a single input."
-    )
     sampler = noisy_scores.NoisyScores(
       logits_fn,
       num_classes,
       [self.noise_pass(logits_fn)],
       self.batch_size,
       seed,
+    )
+    sampler.pass_gate(
+      door,
+      x,
+      self.num_estimation,
+      "They leave no certificate for a single input.",
     )
     stages = zip(
       sampler.stream(x, indices, votes.SELECTION, self.num_selection),

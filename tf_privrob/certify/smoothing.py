@@ -17,6 +17,7 @@ from tf_privrob import binomial
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
+from tf_privrob.certify import gate
 from tf_privrob.certify import grid
 from tf_privrob.certify import sequential
 from tf_privrob.certify import votes
@@ -105,11 +106,9 @@ class RandomizedSmoothing(certifier.Certifier):
     del values["batch_size"], values["num_classes"]
     return {**values, "radii": list(self.radii)}
 
-  def stream(
-    self, logits_fn, x, y=None, seed=0, indices=None
-  ) -> Iterator[certificate.Certificate]:
+  def _stream(self, door, x, y, seed, indices):
     """Yields one certificate an input, in order; see `Certifier.stream`."""
-    x, counter = self._prepare(logits_fn, x, seed)
+    x, counter = self._prepare(door, x, seed)
     labels = certifier.check_labels(y, counter.num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
     size = counter.group
@@ -127,7 +126,7 @@ class RandomizedSmoothing(certifier.Certifier):
     probability at least `confidence` the answer is ABSTAIN, or a class whose
     probability is less than two slacks (`grid`) below that of g(x).
     """
-    x, counter = self._prepare(logits_fn, x, seed)
+    x, counter = self._prepare(gate.Gate(logits_fn), x, seed)
     indices = certifier.check_indices(indices, len(x))
     classes = []
     for start in range(0, len(x), counter.group):
@@ -210,26 +209,31 @@ class RandomizedSmoothing(certifier.Certifier):
       slack,
     )
 
-  def _prepare(self, logits_fn, x, seed):
-    x = certifier.check_inputs(logits_fn, x)
-    logits_fn = certifier.as_logits_fn(logits_fn)
+  def _prepare(self, door: gate.Gate, x, seed):
+    x = certifier.check_inputs(door.model, x)
+    logits_fn = certifier.as_logits_fn(door.model)
     num_classes = certifier.num_classes_of(logits_fn, x, self.num_classes)
-    certifier.check_deterministic(logits_fn, x)
-    certifier.check_no_coupling(
-      logits_fn, x, "They leave no certificate for a single input."
-    )
+    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+    batch_size = self.batch_size or _BATCH[device]
+    door.rows(logits_fn, [self.noisy_batch(x, batch_size)])
     group = min(
       max(1, _GROUP_DRAWS // self.num_estimation), _MOST_IN_GROUP, len(x)
     )
-    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     return x, votes.NoisyVotes(
       logits_fn,
       grid.GridNoise("gaussian", self.smoothing_stddev, x.shape[1:]),
       num_classes,
-      self.batch_size or _BATCH[device],
+      batch_size,
       group,
       seed,
     )
+
+  def noisy_batch(self, x: np.ndarray, batch_size: int) -> np.ndarray:
+    """Noisy inputs for the gate, as many as a forward pass has."""
+    rows = votes.BLOCK * math.ceil(batch_size / votes.BLOCK)
+    noise = np.random.default_rng(0).standard_normal((rows, *x.shape[1:]))
+    whole = x[np.arange(rows) % len(x)] + self.smoothing_stddev * noise
+    return whole.astype(np.float32)
 
   def _check_reach(self) -> None:
     """Refuses draws that can certify nothing; warns if nothing of interest."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tf_privrob.certify import certifier
 
 # Inputs at a time: what other domains carry is as wide as the input.
 _BATCH, _WIDE_BATCH = 256, 8
+_READ = 256  # inputs at which the logits are compared with bounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,29 +106,26 @@ class VerifiedBound(certifier.Certifier):
   def _tolerance(self) -> float:
     return self.tolerance or self.attack_eps / 1000
 
-  def stream(
-    self, logits_fn, x, y=None, seed=0, indices=None
-  ) -> Iterator[certificate.Certificate]:
-    """Yields one proven row an input; `logits_fn` is a Keras network.
+  def _stream(self, door, x, y, seed, indices):
+    """Yields one proven row an input; the model is a Keras network.
 
     A model whose calls are those of a network inside it says so by a property
-    `bounded_network`, as robust trainers do.
+    `bounded_network`, as methods do. What the layers say is compared with what
+    the model itself returns: at the first inputs its logits must lie in bounds
+    of radius 0, and at all inputs no logit may be above the prediction's by
+    more than the bounds allow.
     """
     del seed
-    logits_fn = getattr(logits_fn, "bounded_network", logits_fn)
-    if not isinstance(logits_fn, tf.keras.Model):
-      raise ValueError(
-        "Expected a Keras network, whose layers bounds can be pushed through,"
-        f" received {type(logits_fn).__name__}."
-      )
-    x = certifier.check_inputs(logits_fn, x)
+    network = door.network()
+    x = certifier.check_inputs(network, x)
     if self.value_range is not None:
       validate.examples(self.value_range, x=x)
-    predict = certifier.as_logits_fn(logits_fn)
+    predict = certifier.as_logits_fn(door.model)
     num_classes = certifier.num_classes_of(predict, x, None)
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
-    verify = self._verifier(logits_fn)
+    _check_read(network, x[:_READ], predict(tf.constant(x[:_READ])))
+    verify = self._verifier(network)
     size = self.batch_size or self._default_batch()
     size = min(size, len(x))
     for start in range(0, len(x), size):
@@ -136,9 +133,10 @@ class VerifiedBound(certifier.Certifier):
       # All batches are of one size, so that the graph is traced once.
       rows = np.minimum(np.arange(start, start + size), len(x) - 1)
       batch = tf.constant(x[rows])
-      classes = tf.argmax(predict(batch), axis=1)
+      logits = predict(batch)
+      classes = tf.argmax(logits, axis=1)
       radii = self._radii(
-        lambda eps, b=batch, c=classes: verify(b, c, eps), size
+        lambda eps, b=batch, z=logits: _checked(*verify(b, z, eps)), size
       )
       count = min(size, len(x) - start)
       seconds = (time.perf_counter() - started) / count
@@ -161,16 +159,23 @@ class VerifiedBound(certifier.Certifier):
     return _BATCH if narrow else _WIDE_BATCH
 
   def _verifier(self, network):
-    """A traced function: whether each input of a batch is verified."""
+    """A traced function: whether each input of a batch is verified.
+
+    And whether the logits are below what the bounds say of the ball around it.
+    """
     domain = self._sound
 
     @tf.function
-    def verify(x, classes, attack_eps):
+    def verify(x, logits, attack_eps):
+      classes = tf.argmax(logits, axis=1)
       worst = domain.worst_case_logits(
         network, x, classes, attack_eps, self.value_range
       )
       own = tf.one_hot(classes, worst.shape[1], on_value=True, off_value=False)
-      return tf.reduce_all((worst < 0) | own, axis=1)  # NaN < 0 is false
+      verified = tf.reduce_all((worst < 0) | own, axis=1)  # NaN < 0 is false
+      logits = tf.cast(logits, worst.dtype)
+      ahead = logits - tf.reduce_max(logits, axis=1, keepdims=True)
+      return verified, tf.reduce_any((ahead > worst) & ~own, axis=1)
 
     return verify
 
@@ -186,6 +191,29 @@ class VerifiedBound(certifier.Certifier):
       if np.all(low == high):
         break
       middle = (low + high) / 2
-      found = verify(tf.constant(middle)).numpy()
+      found = verify(tf.constant(middle))
       low, high = np.where(found, middle, low), np.where(found, high, middle)
     return low
+
+
+def _check_read(network, x: np.ndarray, logits: tf.Tensor) -> None:
+  """Refuses a model whose logits are not in bounds of a ball of radius 0."""
+  domain = bounds.Interval(arithmetic="outward")
+  low, high = domain.output_bounds(network, tf.constant(x), 0.0)
+  logits = tf.cast(logits, low.dtype)
+  _refuse_misread(tf.reduce_any((logits < low) | (logits > high), axis=1))
+
+
+def _checked(verified: tf.Tensor, misread: tf.Tensor) -> np.ndarray:
+  _refuse_misread(misread)
+  return verified.numpy()
+
+
+def _refuse_misread(misread: tf.Tensor) -> None:
+  if tf.reduce_any(misread):
+    raise ValueError(
+      "Expected logits within the bounds that were read off the layers,"
+      f" received others for {np.sum(misread)} of {len(misread)} inputs. The"
+      " model computes something else than its layers say: build it of plain"
+      " Keras layers in float32."
+    )

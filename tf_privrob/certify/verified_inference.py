@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
+from tf_privrob.certify import gate
 from tf_privrob.certify import noisy_scores
 from tf_privrob.certify import score_bounds
 from tf_privrob.certify import votes
@@ -242,14 +242,12 @@ class VerifiedInference(certifier.Certifier):
       del values["batch_size"]
     return values
 
-  def stream(
-    self, logits_fn, x, y=None, seed=0, indices=None
-  ) -> Iterator[certificate.Certificate]:
-    """Yields one claimed row an input; `logits_fn` is a `NoisyModel`."""
-    x, num_classes = noisy_scores.check_model(logits_fn, x)
+  def _stream(self, door, x, y, seed, indices):
+    """Yields one claimed row an input; the model is a `NoisyModel`."""
+    x, num_classes = noisy_scores.check_model(door.model, x)
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
-    draws = self._scores(logits_fn, x, num_classes, seed, indices)
+    draws = self._scores(door, x, num_classes, seed, indices)
     for label, index, scores in zip(labels, indices, draws):
       top = self._top_two(scores)
       yield certificate.Certificate(
@@ -282,7 +280,9 @@ class VerifiedInference(certifier.Certifier):
     indices = certifier.check_indices(indices, len(x))
     tops = [
       self._top_two(scores)
-      for scores in self._scores(model, x, num_classes, seed, indices)
+      for scores in self._scores(
+        gate.Gate(model), x, num_classes, seed, indices
+      )
     ]
     labels, p1_lower, p2_upper = zip(*tops)
     return Estimate(np.array(labels), np.array(p1_lower), np.array(p2_upper))
@@ -321,15 +321,18 @@ class VerifiedInference(certifier.Certifier):
       noisy_scores.Pass("input", self.input_scale / self.psi),
     ]
 
-  def _scores(self, model, x, num_classes, seed, indices):
+  def _scores(self, door, x, num_classes, seed, indices):
     sampler = noisy_scores.NoisyScores(
-      model, num_classes, self.noise_passes(), self.batch_size, seed
+      door.model, num_classes, self.noise_passes(), self.batch_size, seed
     )
     if self.inputs_together:
       draw = sampler.stream_together
     else:
-      noisy_scores.check_no_coupling(
-        model, x, "Pass inputs_together=True to draw for many inputs at once."
+      sampler.pass_gate(
+        door,
+        x,
+        self.num_draws,
+        "Pass inputs_together=True to draw for many inputs at once.",
       )
       draw = sampler.stream
     return draw(x, indices, votes.ESTIMATION, self.num_draws)

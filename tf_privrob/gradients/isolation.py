@@ -18,11 +18,9 @@ import tensorflow as tf
 
 from tf_privrob.gradients import known_layers
 from tf_privrob.gradients import places
+from tf_privrob.models import graph
 
 _layers = tf.keras.layers
-
-_FUNCTIONAL = tf.keras.Sequential.__bases__[0]  # Keras does not export it
-_MODELS = (_FUNCTIONAL, tf.keras.Sequential)
 
 
 def not_row_wise(network: tf.keras.layers.Layer) -> str | None:
@@ -38,7 +36,7 @@ def not_row_wise(network: tf.keras.layers.Layer) -> str | None:
     A phrase such as "Lambda 'centred'", or None: each row of the output is a
     function of the same row of the input, the weights and random draws.
   """
-  if type(network) in _MODELS:
+  if type(network) in graph.MODELS:
     return _in_model(network)
   return f"{_name(network)}, which is no functional or sequential model"
 
@@ -94,10 +92,8 @@ def _in_model(model: tf.keras.Model, ranks: Sequence[int] = ()) -> str | None:
     model, "_has_explicit_input_shape", True
   ):
     return f"{_name(model)}, which does not begin with an Input layer"
-  if known_layers.overridden(model):
-    return (
-      f"{_name(model)}, whose {known_layers.overridden(model)} was replaced"
-    )
+  if graph.overridden(model):
+    return f"{_name(model)}, whose {graph.overridden(model)} was replaced"
   if ranks and list(ranks) != [tensor.shape.rank for tensor in model.inputs]:
     return f"{_name(model)}, called on tensors of another rank"
   by_depth = sorted(model._nodes_by_depth.items(), reverse=True)
@@ -155,7 +151,9 @@ def _understood(layer, node) -> bool:
     inputs = [tensor for tensor in inputs if tensor is not None]
   elif len(inputs) != 1:
     return False
-  elif type(layer) in known_layers.SEVERAL_INPUTS or type(layer) in _MODELS:
+  elif (
+    type(layer) in known_layers.SEVERAL_INPUTS or type(layer) in graph.MODELS
+  ):
     inputs = tf.nest.flatten(inputs)
   return all(_is_symbolic(tensor) for tensor in inputs) and all(
     value is None or isinstance(value, bool) for value in by_name.values()
@@ -190,7 +188,7 @@ def _is_scalar(value: Any) -> bool:
 
 def _in_layer(layer, ranks: Sequence[int]) -> str | None:
   """Of a layer on tensors of these ranks."""
-  if type(layer) in _MODELS:
+  if type(layer) in graph.MODELS:
     return _in_model(layer, ranks)
   fault = known_layers.fault(layer, ranks)
   if fault is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tf_privrob.models import graph
 
 _layers = tf.keras.layers
 _activations = tf.keras.activations
@@ -82,8 +83,8 @@ def fault(layer, ranks: Sequence[int]) -> str | None:
   kind = type(layer)
   if not _is_known(kind):
     return ""
-  if overridden(layer):
-    return f", whose {overridden(layer)} was replaced"
+  if graph.overridden(layer):
+    return f", whose {graph.overridden(layer)} was replaced"
   if getattr(layer, "activity_regularizer", None) is not None:
     return " with an activity regulariser"
   for name in ("activation", "recurrent_activation"):
@@ -94,21 +95,9 @@ def fault(layer, ranks: Sequence[int]) -> str | None:
 
 
 def _is_known(kind: type) -> bool:
-  home = sys.modules.get(kind.__module__)
-  ours = (
-    vars(kind).get("row_wise") is True
-    and kind.__module__.startswith(_OUR_ROOMS)
-    and getattr(home, kind.__name__, None) is kind
-  )
+  says = vars(kind).get("row_wise") is True
+  ours = says and graph.lives_in(kind, _OUR_ROOMS)
   return ours or kind in _PLAIN or kind in _CELLS or kind in _CONDITIONS
-
-
-def overridden(layer) -> str | None:
-  """A method that this one layer has instead of its class'."""
-  for name in vars(layer):
-    if callable(getattr(type(layer), name, None)):
-      return name
-  return None
 
 
 def _is_activation(function, rank: int) -> bool:

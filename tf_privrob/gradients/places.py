@@ -19,6 +19,8 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob.models import operations
+
 _SUMS = ("EuclideanNorm", "Mean", "Prod", "Sum")
 # They compute a few numbers at the end of a tile otherwise than the rest.
 _TILED = ("Softmax", "SoftmaxCrossEntropyWithLogits")
@@ -104,7 +106,7 @@ def _between(batch, results) -> list[tf.Tensor]:
   for operation in results[0].graph.get_operations():
     if operation not in needed:
       continue
-    drawn = "Random" in operation.type
+    drawn = operations.draws(operation.type)
     if drawn or any(tensor.op in known for tensor in operation.inputs):
       known.add(operation)
       found += operation.outputs
@@ -113,7 +115,7 @@ def _between(batch, results) -> list[tf.Tensor]:
 
 def _hold_draws(tensors: Sequence[tf.Tensor]) -> None:
   """Gives all who use a draw its first number in the place of every one."""
-  drawn = [tensor for tensor in tensors if "Random" in tensor.op.type]
+  drawn = [tensor for tensor in tensors if operations.draws(tensor.op.type)]
   for tensor in drawn:
     users = [
       (operation, number)
@@ -134,7 +136,7 @@ def _equal_rows(tensor: tf.Tensor, size: int) -> tf.Tensor | None:
   Copies of a row may be next to each other or a whole batch apart.
   """
   shape = tensor.shape
-  if not tensor.dtype.is_floating or "Random" in _type(tensor):
+  if not tensor.dtype.is_floating or operations.draws(_type(tensor)):
     return None
   if not shape.rank or not shape.is_fully_defined() or 0 in shape:
     return None
@@ -231,4 +233,4 @@ def _kernel(operation: tf.Operation) -> tuple:
 
 def draws(graph: tf.Graph) -> bool:
   """Whether there are random numbers, which go by place as they should."""
-  return any("Random" in operation.type for operation in _operations(graph))
+  return any(True for _ in operations.drawing(graph))

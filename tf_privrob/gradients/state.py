@@ -8,19 +8,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-# Operations that TensorFlow calls stateful and that write nothing: they read a
-# variable or run another function. Not among them: assertions, by which one row
-# decides whether the training ends, and random operations with a state, whose
-# draws follow no secret of the run (Keras' own layers: see `draws`).
-_HARMLESS = frozenset(
-  """
-    Case CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3
-    CudnnRNNV2 CudnnRNNV3 If ReadVariableOp ResourceGather ResourceGatherNd
-    StatefulPartitionedCall StatelessRandomGetAlg VarHandleOp
-    VarIsInitializedOp VariableShape While
-  """.split()
-)
-_CALLS_PYTHON = "PyFuncStateless"  # TensorFlow takes its word
+from tf_privrob.models import operations
 
 
 def refuse_state(
@@ -58,7 +46,7 @@ def refuse_state(
 
 def refuse_writes(graph: tf.Graph) -> None:
   """Raises if an operation of the graph or of its functions writes state."""
-  found = sorted({f"{op} {name!r}" for op, name in _stateful(graph)})
+  found = sorted({f"{op} {name!r}" for op, name in operations.stateful(graph)})
   if found:
     raise ValueError(
       "Expected a forward pass that only reads its variables, received"
@@ -67,17 +55,6 @@ def refuse_writes(graph: tf.Graph) -> None:
       " assigns, asserts, prints, calls Python or draws at random by itself"
       " (Keras' own random layers are fine)."
     )
-
-
-def _stateful(graph: tf.Graph) -> Iterator[tuple[str, str]]:
-  definition = graph.as_graph_def()
-  bodies = [f.node_def for f in definition.library.function]
-  for nodes in [definition.node, *bodies]:
-    for node in nodes:
-      kind = graph.op_def_for_type(node.op)
-      writes = kind.is_stateful or any(arg.is_ref for arg in kind.input_arg)
-      if (writes or node.op == _CALLS_PYTHON) and node.op not in _HARMLESS:
-        yield node.op, node.name
 
 
 def _refuse_changes(run: Callable[[], object], network) -> None:

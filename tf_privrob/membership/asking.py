@@ -173,6 +173,7 @@ class _Asker:
     from tf_privrob import models
     from tf_privrob.attacks import graphs
     from tf_privrob.attacks import randomness
+    from tf_privrob.models import graph as graph_lib
 
     self._request = request
     seed = randomness.as_seed(request.seed)
@@ -189,7 +190,9 @@ class _Asker:
       )
     self._worst_case = None
     if request.domain is not None:
-      bounded = getattr(request.model, "bounded_network", network)
+      bounded = network
+      if hasattr(request.model, "bounded_network"):
+        bounded = graph_lib.network_of(request.model)
       self._worst_case = graphs.Traced(
         lambda x, y: request.domain.worst_case_logits(
           bounded, x, y, request.attack_eps, request.value_range

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tf_privrob import certify
 from tf_privrob import data
+from tf_privrob import models
 from tf_privrob import validate
 from tf_privrob.gradients import state
 from tf_privrob.methods import dp_sgd
@@ -93,6 +94,7 @@ class HiddenNoiseSGD(dp_sgd.DPSGD):
       operator_norm=self._place.norms(factors).bound(norm, "l2"),
       distribution="gaussian",
       coordinate_scales=tuple(factors.ravel()),
+      weights=models.fingerprint(self),
       **settings,
     )
 

@@ -101,6 +101,11 @@ class Method(tf.keras.Model):
     """Logits."""
     return self.network(inputs, training=training)
 
+  @property
+  def bounded_network(self) -> tf.keras.Model:
+    """What `call` is, for whoever reads layers: see `models.graph`."""
+    return self.network
+
   def compile(self, optimizer=None, loss=None, metrics=None, **kwargs):
     """Keras' own; what is not given is taken from the config."""
     if kwargs.get("steps_per_execution") not in (None, 1):

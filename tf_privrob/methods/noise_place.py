@@ -147,7 +147,7 @@ def _chain_to(
   """The layers from the input to `last`, which must form a chain."""
   layers = [last]
   while not isinstance(layers[0], tf.keras.layers.InputLayer):
-    before = splitting.inbound(layers[0])
+    before = splitting.plain_inbound(layers[0])
     if len(before) != 1:
       raise ValueError(
         "Expected a chain of layers before the noise, received"

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tf_privrob import certify
 from tf_privrob import layers
 from tf_privrob import mechanisms
+from tf_privrob import models
 from tf_privrob import randomness
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import noise_place
@@ -123,6 +124,7 @@ class PixelDP(hidden_noise.HiddenNoiseSGD):
         else None
       ),
       distribution=self.config.noise,
+      weights=models.fingerprint(self),
       **settings,
     )
 

@@ -62,11 +62,6 @@ class RobustTraining(dp_sgd.DPSGD):
         f" are those of the last weights, received {self.config.ema_decay!r}."
       )
 
-  @property
-  def bounded_network(self) -> tf.keras.Model:
-    """What a call of this model is, for `certify.VerifiedBound`."""
-    return self.network
-
   def _learning_rate(self, steps: int | None):
     config = self.config
     if steps and config.learning_rate_drops:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_privrob import layers
+from tf_privrob.models import graph
 
 _BOUNDED = ("tanh", "sigmoid", "softsign", "hard_sigmoid")
 _SHAPING = (
@@ -88,7 +89,7 @@ def first_layer(network: tf.keras.Model) -> tf.keras.layers.Layer:
   chain = layers_of(network)
   first = next((layer for layer in chain if layer.weights), None)
   ahead = chain if first is None else chain[: chain.index(first)]
-  wrong = [layer for layer in ahead if not isinstance(layer, _SHAPING)]
+  wrong = [layer for layer in ahead if type(layer) not in _SHAPING]
   if wrong or not _is_linear(first):
     found = wrong[0] if wrong else first
     raise ValueError(
@@ -102,28 +103,21 @@ def first_layer(network: tf.keras.Model) -> tf.keras.layers.Layer:
 
 def layers_of(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
   """The layers of a network whose graph is known, else a ValueError."""
-  try:
-    _ = network.input, network.output
-    return network.layers
-  except (AttributeError, ValueError) as error:
-    raise ValueError(
-      "Expected a functional Keras network, or a sequential one with an Input"
-      f" layer, whose layers can be told apart, received"
-      f" {type(network).__name__} {network.name!r}."
-    ) from error
+  graph.require_graph(network)
+  return network.layers
 
 
 def _is_linear(layer: Any) -> bool:
   """Whether it is one with a kernel that can be written."""
-  return (
-    isinstance(layer, (tf.keras.layers.Conv2D, tf.keras.layers.Dense))
-    and not isinstance(layer, tf.keras.layers.Conv2DTranspose)
-    and isinstance(layer.kernel, tf.Variable)
-  )
+  return type(layer) in (
+    tf.keras.layers.Conv2D,
+    tf.keras.layers.Dense,
+  ) and isinstance(layer.kernel, tf.Variable)
 
 
 def _require_plain(first: tf.keras.layers.Layer) -> None:
   """Refuses convolutions of another form, and Dense layers over positions."""
+  plain_inbound(first)
   if isinstance(first, tf.keras.layers.Dense):
     if len(first.input_shape) != 2:
       raise ValueError(
@@ -146,9 +140,10 @@ def _require_bounded(network: tf.keras.Model, last: Any) -> None:
   hidden = inbound(last)
   hidden = hidden[0] if hidden else None
   activation = getattr(hidden, "activation", None)
-  name = getattr(activation, "__name__", "")
-  clipped = isinstance(hidden, layers.BoundedActivation) and hidden.bound <= 1
-  if not clipped and name not in _BOUNDED:
+  known = [getattr(tf.keras.activations, name) for name in _BOUNDED]
+  known += [tf.nn.tanh, tf.nn.sigmoid, tf.nn.softsign]
+  clipped = type(hidden) is layers.BoundedActivation and hidden.bound <= 1
+  if not clipped and not any(activation is function for function in known):
     raise ValueError(
       f"Expected the last hidden layer of {network.name!r} to be bounded by 1,"
       f" since the sensitivity of the labels rests on it, received"
@@ -158,6 +153,14 @@ def _require_bounded(network: tf.keras.Model, last: Any) -> None:
 
 
 def inbound(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
-  """The layers that feed a layer."""
+  """The layers that feed a layer, at its first call."""
   found = layer.inbound_nodes[0].inbound_layers
   return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def plain_inbound(
+  layer: tf.keras.layers.Layer,
+) -> list[tf.keras.layers.Layer]:
+  """The same; refuses a layer that computes something else than its class."""
+  graph.made_by(layer.get_output_at(0))
+  return inbound(layer)

@@ -12,6 +12,7 @@ from tf_privrob.models.denoisers import paper_denoiser
 from tf_privrob.models.denoisers import smooth_denoiser
 from tf_privrob.models.fingerprint import fingerprint
 from tf_privrob.models.fingerprint import fingerprint_of
+from tf_privrob.models.fingerprint import model_hash
 from tf_privrob.models.fresh import redraw
 from tf_privrob.models.loading import load_classifier
 from tf_privrob.models.loading import load_model
@@ -67,6 +68,7 @@ __all__ = [
   "load_model",
   "mark_released",
   "mlp",
+  "model_hash",
   "paper_denoiser",
   "pixeldp_mnist",
   "random_features_linear",

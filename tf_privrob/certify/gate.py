@@ -1,0 +1,240 @@
+"""The one way from a model to its certificates.
+
+A certificate is about a function: of one input alone, the same at every call,
+and the very function whose layers were read or whose votes were counted. Here
+it is looked at whether the model is one, and the rows are given its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import models
+from tf_privrob.certify import certificate
+from tf_privrob.certify import rounding
+from tf_privrob.models import graph as graph_lib
+from tf_privrob.models import operations
+
+SHORT = 16  # hexadecimal digits of the model's hash in a row
+_PASSES = 16
+_SHARE = 1e-3  # of a class's spread that a row's logits may differ by
+_ALONE = (1, 3)  # sizes of small batches
+_ULPS = 8  # for sums in another order at another place
+_FAR = 100.0
+_WATCHING = 0.02  # of the time may go into looking whether the model changed
+_HARMLESS = ("Assert", "Print", "PrintV2")
+_REMEDY = (
+  "Turn dropout and noise layers off at inference, or certify a model with"
+  " noise inside by its own certifier()."
+)
+
+
+class Gate:
+  """What a certifier sees of a model, and what its rows go through.
+
+  Guarantee: a proven row comes out only if the certifier has passed the gate,
+  by `network` or by `rows`, and if class, configuration and weights of the
+  model were the same before the row was computed and afterwards.
+
+  Attributes:
+    model: what is certified.
+    identity: `models.model_hash` of it; "" for code that nobody named.
+  """
+
+  def __init__(self, model: Any, model_id: str = ""):
+    self.model = model
+    self._model_id = model_id
+    self._passed = False
+    started = time.perf_counter()
+    self.identity = models.model_hash(model, model_id)
+    self._pause = (time.perf_counter() - started) / _WATCHING
+
+  def network(self) -> tf.keras.Model:
+    """The graph that the model is, for certifiers that read layers."""
+    found = graph_lib.network_of(self.model)
+    self._passed = True
+    return found
+
+  def rows(
+    self,
+    function: Callable[..., tf.Tensor],
+    batch: Sequence[np.ndarray],
+    remedy: str = "They leave no certificate for a single input.",
+  ) -> None:
+    """Lets a function pass that acts on each row alone; see `check_rows`."""
+    check_rows(function, batch, remedy)
+    self._passed = True
+
+  def stamped(
+    self, rows: Iterable[certificate.Certificate]
+  ) -> Iterator[certificate.Certificate]:
+    """The rows with the name of the model, which did not change meanwhile.
+
+    Rows are held back until the model was looked at again, for which a fiftieth
+    of the time is spent.
+    """
+    held, looked = [], time.perf_counter()
+    for row in rows:
+      if row.kind == "proven" and not self._passed:
+        raise AssertionError("a certifier proves nothing beside the gate")
+      held.append(dataclasses.replace(row, model=self.identity[:SHORT]))
+      if time.perf_counter() - looked >= self._pause:
+        self._require_unchanged()
+        yield from held
+        held, looked = [], time.perf_counter()
+    self._require_unchanged()
+    yield from held
+
+  def _require_unchanged(self) -> None:
+    if models.model_hash(self.model, self._model_id) != self.identity:
+      raise ValueError(
+        "Expected a model that stays as it is while it is certified, received"
+        " other weights or settings than at the beginning. Certify a copy, or"
+        " train afterwards."
+      )
+
+
+def check_rows(
+  function: Callable[..., tf.Tensor],
+  batch: Sequence[np.ndarray],
+  remedy: str,
+) -> None:
+  """Requires logits that are a function of their own row alone.
+
+  Votes are independent draws of one classifier, and a radius is about a single
+  input, only if no random number, no variable that is written and no other row
+  has a part in them. Two things are looked at:
+
+  * the operations of the traced function: one that draws random numbers, writes
+    or calls Python is refused by its name, however rarely it matters. What
+    cannot be traced is judged by its passes;
+  * 16 passes at the size of the batch that is certified. All rows stand at
+    other places in each, among others, far away ones and copies of one among
+    them; then a few rows stand alone. No logit may differ from that of the
+    first pass by more than 0.1 % of its spread over the rows and 8 units in the
+    last place, and no class at all, unless two are as close as the latter.
+
+  So a batch statistic is found whatever the scale of the logits; what shows
+  itself rarely and is no operation of these kinds need not be.
+
+  Args:
+    function: from tensors, each with a row an input, to logits.
+    batch: such tensors, of the size and kind of those that are certified.
+    remedy: what to do about logits that depend on other rows.
+
+  Raises:
+    ValueError: says what was found.
+  """
+  _refuse_operations(function, batch)
+  first = _Logits(function(*map(tf.constant, batch)))
+  same = _Logits(function(*map(tf.constant, batch)))
+  size = first.difference(same, np.arange(len(batch[0])))
+  if size:
+    raise ValueError(
+      "Expected a model that is deterministic once the noise is fixed, received"
+      f" logits that differ by {size:.3g} for equal inputs. {_REMEDY}"
+    )
+  for order, among in _passes(batch):
+    size = first.difference(_Logits(function(*map(tf.constant, among))), order)
+    if size:
+      raise ValueError(
+        "Expected logits that depend on their own input alone, received others"
+        f" (by {size:.3g}) when further inputs were in the batch: batch"
+        f" statistics at inference, or noise of the model's own. {remedy}"
+      )
+
+
+class _Logits:
+  """Logits of a batch, and what may be rounding in them."""
+
+  def __init__(self, logits: tf.Tensor):
+    values = np.asarray(logits)
+    kind = values.dtype if values.dtype.kind == "f" else np.float32
+    self._values = values.astype(np.float64)
+    finite = np.where(np.isfinite(self._values), self._values, 0.0)
+    largest = np.abs(finite).max(initial=0.0)
+    unit = float(np.finfo(kind).eps)
+    if rounding.rounds_factors():
+      unit = max(unit, rounding.TF32)
+    self._rounding = _ULPS * unit * largest
+    self._allowed = _SHARE * np.ptp(finite, axis=0) + self._rounding
+    top = np.sort(finite, axis=1)[:, -2:]
+    self._decided = np.ptp(top, axis=1) > 2 * self._rounding
+
+  def difference(self, other: _Logits, order: np.ndarray) -> float:
+    """The largest that is no rounding; 0: there is none.
+
+    Args:
+      other: of a pass in which row i was row order[i] of this one.
+      order: -1 for a row that this one does not have.
+    """
+    rows = np.flatnonzero(order >= 0)
+    before, now = self._values[order[rows]], other._values[rows]
+    same = (before == now) | (np.isnan(before) & np.isnan(now))
+    with np.errstate(invalid="ignore"):
+      apart = np.where(same, 0.0, np.abs(before - now))
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    turned = before.argmax(axis=1) != now.argmax(axis=1)
+    wrong = (apart > self._allowed).any(axis=1)
+    wrong |= turned & self._decided[order[rows]]
+    return float(apart[wrong].max(initial=0.0))
+
+
+def _passes(
+  batch: Sequence[np.ndarray],
+) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+  """Batches, and which row stands where: -1 for a stranger."""
+  rng, size = np.random.default_rng(0), len(batch[0])
+  for number in range(_PASSES):
+    order, others = rng.permutation(size), rng.permutation(size)
+    others = others[: (0, size // 2, size // 2, size - 1)[number % 4]]
+    among = [_among(part[order], others, number, rng) for part in batch]
+    order[others] = -1
+    yield order, among
+  for count in _ALONE:
+    yield np.arange(size)[:count], [part[:count] for part in batch]
+
+
+def _among(
+  rows: np.ndarray,
+  company: np.ndarray,
+  number: int,
+  rng: np.random.Generator,
+) -> np.ndarray:
+  """The rows with strangers in these places."""
+  rows = rows.copy()
+  far = _FAR * (1 + np.abs(rows).max(initial=0.0))
+  drawn = rng.standard_normal(rows[company].shape)
+  rows[company] = (drawn, far * np.sign(drawn), far, rows[:1])[number // 4 % 4]
+  return rows
+
+
+def _refuse_operations(function, batch: Sequence[np.ndarray]) -> None:
+  """Refuses by name what draws, writes or leaves the graph."""
+  specs = [tf.TensorSpec(part.shape, part.dtype) for part in batch]
+  try:
+    traced = tf.function(function, autograph=False)
+    graph = traced.get_concrete_function(*specs).graph
+  except Exception:  # whatever it is that cannot be traced: passes tell
+    return
+  for kind, name in operations.drawing(graph):
+    raise ValueError(
+      "Expected a model that is deterministic once the noise is fixed, received"
+      f" the operation {kind} {name!r}, which draws random numbers. {_REMEDY}"
+    )
+  for kind, name in operations.stateful(graph):
+    if kind not in _HARMLESS:
+      raise ValueError(
+        "Expected a model that only reads its variables, received the operation"
+        f" {kind} {name!r}: what it writes, or does outside of the graph, may"
+        " change the next logits. Remove what assigns or calls Python there."
+      )
