@@ -171,9 +171,11 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
 
   @classmethod
   def from_config(cls, config):
-    """For loading."""
+    """For loading; the layer is one of those that a file may name."""
+    from tf_privrob.models import rebuilding  # which imports layers
+
     config = dict(config)
-    layer = tf.keras.saving.deserialize_keras_object(config.pop("layer"))
+    layer = rebuilding.rebuild(config.pop("layer"))
     return cls(layer, **config)
 
 
