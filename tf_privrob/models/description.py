@@ -41,7 +41,7 @@ def checked(value: Any) -> dict[str, Any]:
     RefusedError: something in it is not known or not of the right form.
   """
   _require_depth(value)
-  found = _object(value, "layer")
+  found = _object(_lists(value), "layer")
   if calls(found) > MAX_CALLS:
     raise known.RefusedError(
       f"calls its layers {calls(found)} times, more than {MAX_CALLS}. Load it"
@@ -65,6 +65,17 @@ def calls(value: Any) -> int:
   return times * (1 + calls(value["config"]))
 
 
+def _lists(value: Any) -> Any:
+  """The same with lists for tuples, as JSON has it."""
+  if isinstance(value, dict):
+    return {str(key): _lists(part) for key, part in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_lists(part) for part in value]
+  if not isinstance(value, _PLAIN):
+    raise _wrong("a part", value)
+  return value
+
+
 def _require_depth(value: Any) -> None:
   depth, level = 0, [value]
   while level:
@@ -77,7 +88,7 @@ def _require_depth(value: Any) -> None:
     level = [
       part
       for outer in level
-      if isinstance(outer, (dict, list))
+      if isinstance(outer, (dict, list, tuple))
       for part in (outer.values() if isinstance(outer, dict) else outer)
     ]
 
@@ -118,7 +129,12 @@ def _object(value: Any, kind: str) -> dict[str, Any]:
     result["config"] = {key: plain(part) for key, part in config.items()}
   else:
     result["registered_name"] = value.get("registered_name") or name
-    result["config"] = _nested(_dict(config or {}, f"a config of {name}"))
+    config = _dict(config or {}, f"a config of {name}")
+    taken = known.inherited_settings(found)
+    result["config"] = {
+      key: _role(key, part) if kind_of(key) and key in taken else _nested(part)
+      for key, part in config.items()
+    }
     if value.get("build_config") is not None:
       result["build_config"] = plain(
         _dict(value["build_config"], f"a build_config of {name}")
@@ -178,8 +194,9 @@ def _dtype(value: Any) -> Any:
   """A type, or a policy of types."""
   name = value
   if isinstance(value, dict):
-    if value.get("class_name") != "Policy":
-      raise known.needs_code(value.get("class_name"))
+    module, kind = value.get("module"), value.get("class_name")
+    if kind != "Policy" or module not in (None, "keras.mixed_precision"):
+      raise known.needs_code(f"{module}.{kind}")
     name = _dict(value.get("config"), "a config of Policy").get("name")
   if not isinstance(name, str) or name not in known.DTYPES:
     raise _wrong("a dtype", name)
@@ -234,17 +251,7 @@ def _nested(value: Any) -> Any:
     return value
   if "class_name" in value:
     return _any_object(value)
-  return {
-    key: _role(key, part)
-    if kind_of(key) not in (None, "layer")
-    and (isinstance(part, str) or _is_object(part))
-    else _nested(part)
-    for key, part in value.items()
-  }
-
-
-def _is_object(value: Any) -> bool:
-  return isinstance(value, dict) and "class_name" in value
+  return {key: _nested(part) for key, part in value.items()}
 
 
 def _any_object(value: dict[str, Any]) -> Any:

@@ -52,9 +52,11 @@ class Store:
   def _follow(self, path: tuple[str, ...]) -> Any:
     found = self._file
     for name in "/".join(path).split("/"):
-      if not isinstance(found, h5py.Group):
-        raise KeyError(name)
       # `name in group` would follow the link, into another file too.
+      if not isinstance(found, h5py.Group) or not found.id.links.exists(
+        name.encode()
+      ):
+        raise KeyError(name)
       if found.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
         raise known.RefusedError(
           f"has a link {name[:200]!r} that leads elsewhere." + _AGAIN

@@ -201,3 +201,12 @@ def settings_of(layer: type) -> frozenset[str]:
     if "__init__" in vars(base):
       names.update(inspect.signature(base.__init__).parameters)
   return frozenset(names - _NO_SETTINGS)
+
+
+def inherited_settings(found: type) -> frozenset[str]:
+  """The settings that a program's class hands to a class of Keras."""
+  bases = {_keras.layers.Layer, *TABLES["layer"].values()}
+  names = {"dtype"} if issubclass(found, _keras.layers.Layer) else set()
+  return frozenset(
+    names.union(*map(settings_of, bases.intersection(found.__mro__)))
+  )

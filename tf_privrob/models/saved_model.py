@@ -24,8 +24,8 @@ def load(path: pathlib.Path) -> tf.keras.Model:
   `saved_model.pb`, which holds the graphs, is not opened.
 
   Raises:
-    RefusedError: there is no description, it names something that is not known, or
-      the weights are not those of its layers.
+    RefusedError: there is no description, it names something that is not known,
+      or the weights are not those of its layers.
   """
   if not (path / _DESCRIPTION).exists():
     raise known.RefusedError(

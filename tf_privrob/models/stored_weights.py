@@ -35,7 +35,8 @@ def copy_keras(model: tf.keras.Model, store: hdf5.Store) -> None:
   take its place. So every weight of the model is the file's.
 
   Raises:
-    RefusedError: a weight is missing, another, or not among those that Keras saves.
+    RefusedError: a weight is missing, another, or not among those that Keras
+      saves.
   """
   groups = _Groups()
   saving_lib._save_state(model, groups, None, "", set())
@@ -70,7 +71,8 @@ def copy_hdf5(model: tf.keras.Model, store: hdf5.Store) -> None:
   """Gives a functional or sequential model the weights of an .h5 file.
 
   Raises:
-    RefusedError: a weight is missing or another, or the file is of another time.
+    RefusedError: a weight is missing or another, or the file is of another
+      time.
   """
   version = store.text(None, "keras_version") or ""
   backend = store.text(None, "backend")
