@@ -32,7 +32,7 @@ class OwnLambda(_layers.Lambda):
 def network():
   """A honest one, whose second layer is what most files change."""
   inputs = _layers.Input((4,), name="inputs")
-  middle = _layers.Dense(6, name="middle")(inputs)
+  middle = _layers.Dense(4, name="middle")(inputs)
   return tf.keras.Model(inputs, _layers.Dense(3, name="last")(middle))
 
 
@@ -147,16 +147,19 @@ def _lambda(**names):
   )
 
 
-def _operation(name, module, config, target=True):
-  """A layer of an operation, called on a path and a content."""
+def _operation(name, module, config, *values):
+  """A layer of an operation, which is called on constants while it loads."""
 
   def make(folder):
-    constant = ["_CONSTANT_VALUE", -1, str(folder / MARKER)]
+    arguments = {"kwargs": {}} if name == "ClassMethod" else {}
+    constants = (str(folder / MARKER), *values)
     return {
       "class_name": name,
       "module": module,
       "config": {"trainable": True, "dtype": "float32", **config},
-      "inbound_nodes": [[*constant, {"contents": "ran"} if target else {}]],
+      "inbound_nodes": [
+        [["_CONSTANT_VALUE", -1, value, arguments] for value in constants]
+      ],
     }
 
   return _middle(make=make)
@@ -267,27 +270,30 @@ DESCRIBED = {
   ),
   **{
     f"{name} of {module}": (
-      _operation(name, module, {**config}, target),
+      _operation(name, module, config, *values),
       name,
     )
     for module in (None, _OP, "keras.layers")
-    for name, config, target in (
-      ("TFOpLambda", {"function": "io.write_file"}, True),
+    for name, config, *values in (
+      ("TFOpLambda", {"function": "io.write_file"}, "ran"),
       (
         "ClassMethod",
         {"cls_symbol": "io.write_file", "method_name": "__call__"},
-        True,
+        "ran",
       ),
-      (
-        "ClassMethod",
-        {"cls_symbol": "load_op_library", "method_name": "__call__"},
-        False,
-      ),
-      ("SlicingOpLambda", {"function": "io.write_file"}, True),
-      ("InstanceMethod", {"method_name": "write_text"}, True),
-      ("InstanceProperty", {"attr_name": "shape"}, False),
+      ("SlicingOpLambda", {"function": "io.write_file"}, "ran"),
+      ("InstanceMethod", {"method_name": "upper"}),
+      ("InstanceProperty", {"attr_name": "shape"}),
     )
   },
+  "native library": (
+    _operation(
+      "ClassMethod",
+      None,
+      {"cls_symbol": "load_op_library", "method_name": "__call__"},
+    ),
+    "ClassMethod",
+  ),
   "debug": (_middle(make=_debug), "TensorFlowOpLayer"),
   "module": (_middle(**_stranger(class_name="Dense")), f"{INTRUDER}.Dense"),
   "module of ours": (
@@ -597,9 +603,9 @@ STORED = {
   ),
   "another shape": (
     _replaced(
-      lambda group, name, value, _: group.create_dataset(name, data=value.T)
+      lambda group, name, value, _: group.create_dataset(name, data=value[:2])
     ),
-    r"shape \(6, 4\)",
+    r"shape \(2, 4\)",
   ),
   "a huge shape": (
     _replaced(
