@@ -404,6 +404,10 @@ DESCRIBED = {
     ),
     "Lambda",
   ),
+  "object as settings": (
+    _middle(class_name="tf_privrob>Temperature", config={"class_name": "X"}),
+    "Temperature with class_name",
+  ),
   "weights in settings": (_setting(weights=[[1.0]]), "Dense with weights"),
   "constant": (_nodes([[["_CONSTANT_VALUE", -1, 1.0, {}]]]), "constant"),
   "argument": (_called(evil=1), "called with evil"),

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import stat
+import struct
 import zipfile
 import zlib
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 from tf_privrob.models import known
 
 MAX_BYTES = 2**31
-MAX_JSON = 2**24
-MAX_RATIO = 100  # of an entry that is compressed
-_LARGE = 2**20  # below, no ratio is too large
+MAX_JSON = 2**23
+MAX_RATIO = 10  # of weights that are compressed; Keras stores them
+_END, _MAX_DIRECTORY = 22, 4096  # bytes at the end of an archive
 _ENTRIES = ("metadata.json", "config.json", "model.weights.h5")
 _AGAIN = " Write it by model.save(path)."
 
@@ -71,10 +72,11 @@ def unzip(content: bytes) -> dict[str, bytes]:
   Raises:
     RefusedError: it is not such an archive, or expands to too much.
   """
+  _check_end(content)
   try:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
       entries = archive.infolist()
-      _check_entries(entries)
+      _check_entries(entries, len(content))
       return {entry.filename: archive.read(entry) for entry in entries}
   except (
     EOFError,
@@ -90,7 +92,19 @@ def unzip(content: bytes) -> dict[str, bytes]:
     ) from error
 
 
-def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
+def _check_end(content: bytes) -> None:
+  """Refuses a directory that is too large to be parsed, or not at the end."""
+  end = content[-_END:]
+  small = len(end) == _END and struct.unpack("<I", end[12:16])[0]
+  if (
+    not end.startswith(b"PK\5\6")
+    or not 0 < small <= _MAX_DIRECTORY
+    or content[-_END - 20 :].startswith(b"PK\6\7")
+  ):
+    raise known.RefusedError("is no whole archive of a few entries." + _AGAIN)
+
+
+def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
   names = [entry.filename for entry in entries]
   for name in names:
     if name not in _ENTRIES or names.count(name) > 1:
@@ -103,14 +117,13 @@ def _check_entries(entries: list[zipfile.ZipInfo]) -> None:
       f"holds no entry {name!r}: it is not a whole model." + _AGAIN
     )
   for entry in entries:
-    most = MAX_BYTES if entry.filename.endswith(".h5") else MAX_JSON
-    ratio = entry.file_size / max(entry.compress_size, 1)
-    if entry.file_size > most or (
-      entry.file_size > _LARGE and ratio > MAX_RATIO
-    ):
+    json_text = not entry.filename.endswith(".h5")
+    # What the directory says of the compressed size proves nothing.
+    most = MAX_JSON if json_text else min(MAX_BYTES, MAX_RATIO * size)
+    if entry.file_size > most:
       raise known.RefusedError(
-        f"expands to {entry.file_size} bytes of {entry.filename!r} from"
-        f" {entry.compress_size}. Load it yourself and pass the model."
+        f"expands to {entry.file_size} bytes of {entry.filename!r}, more than"
+        f" {most}. Load it yourself and pass the model."
       )
     if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
       raise known.RefusedError(

@@ -112,6 +112,8 @@ def _object(value: Any, kind: str) -> dict[str, Any]:
   name, module = value.get("class_name"), value.get("module")
   found = known.find(kind, name, module, value.get("registered_name"))
   config = value.get("config")
+  if isinstance(config, dict) and "class_name" in config:
+    raise known.needs_code(f"{name} with class_name")
   result = {"class_name": found.__name__, "module": None}
   if found is known.FUNCTIONAL:
     result["module"] = found.__module__
@@ -129,17 +131,24 @@ def _object(value: Any, kind: str) -> dict[str, Any]:
     result["config"] = {key: plain(part) for key, part in config.items()}
   else:
     result["registered_name"] = value.get("registered_name") or name
-    config = _dict(config or {}, f"a config of {name}")
-    taken = known.inherited_settings(found)
-    result["config"] = {
-      key: _role(key, part) if kind_of(key) and key in taken else _nested(part)
-      for key, part in config.items()
-    }
+    result["config"] = _own(found, _dict(config or {}, f"a config of {name}"))
     if value.get("build_config") is not None:
       result["build_config"] = plain(
         _dict(value["build_config"], f"a build_config of {name}")
       )
   return result
+
+
+def _own(found: type, config: dict[str, Any]) -> dict[str, Any]:
+  """The settings of a registered class."""
+  made = known.made_of_layers(found, config)
+  if made:
+    return _functional(config) if made == "graph" else _sequential(config)
+  taken = known.inherited_settings(found)
+  return {
+    key: _role(key, part) if kind_of(key) and key in taken else _nested(part)
+    for key, part in config.items()
+  }
 
 
 def _settings(layer: type, config: dict[str, Any]) -> dict[str, Any]:
@@ -257,8 +266,12 @@ def _nested(value: Any) -> Any:
 def _any_object(value: dict[str, Any]) -> Any:
   """An object whose place does not say of which kind it is."""
   name = value["class_name"]
-  if name in ("__tuple__", "TensorShape", "__numpy__", "__tensor__"):
+  if name in ("__tuple__", "TensorShape"):
     return plain(value)
+  if name in ("__numpy__", "__tensor__"):
+    dtype = _dict(value.get("config"), f"{name}").get("dtype")
+    numbers = {"value": plain(value), "dtype": _dtype(dtype)}
+    return {"module": "builtins", "class_name": name, "config": numbers}
   if name == "function":
     return _activation(value)
   for kind in ("layer", "initializer", "regularizer", "constraint"):
@@ -294,7 +307,7 @@ def _functional(config: dict[str, Any]) -> dict[str, Any]:
   for value in _list(config.get("layers"), "a list of layers"):
     layer = _object(value, "layer")
     name = _name(value.get("name"), str)
-    if name in names or layer["config"].get("name") != name:
+    if name in names or layer["config"].get("name", name) != name:
       raise _wrong("a name of a layer", name)
     names.add(name)
     nodes = _list(value.get("inbound_nodes"), f"a list of calls of {name!r}")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from keras.src.engine import functional
 
 _keras = tf.keras
 
@@ -55,9 +56,7 @@ _ACTIVATIONS = """
 elu exponential gelu hard_sigmoid linear mish relu selu sigmoid softmax softplus
 softsign swish tanh
 """.split()
-FUNCTIONAL = type(
-  _keras.Model(*2 * [_keras.Input((1,), name="known")], name="known")
-)
+FUNCTIONAL = functional.Functional
 
 
 def _table(module: types.ModuleType, names: list[str]) -> dict[str, Any]:
@@ -126,8 +125,9 @@ class RefusedError(ValueError):
 
 def needs_code(name: str) -> RefusedError:
   """The refusal of a class or function that is not known."""
+  shown = str(name)[:200].encode("unicode_escape").decode()
   return RefusedError(
-    f"needs code: {str(name)[:200]}. If you trust it, register these classes,"
+    f"needs code: {shown}. If you trust it, register these classes,"
     " or load it yourself and pass the model."
   )
 
@@ -210,3 +210,20 @@ def inherited_settings(found: type) -> frozenset[str]:
   return frozenset(
     names.union(*map(settings_of, bases.intersection(found.__mro__)))
   )
+
+
+def made_of_layers(found: type, config: Mapping[str, Any]) -> str | None:
+  """Whether Keras itself makes a model of this config's layers, and how.
+
+  Returns:
+    "stack" or "graph"; None: the class makes itself of its settings.
+  """
+  rule = getattr(getattr(found, "from_config", None), "__func__", None)
+  if rule is _keras.Sequential.from_config.__func__:
+    return "stack"
+  if (
+    rule is _keras.Model.from_config.__func__
+    and {"layers", "input_layers", "output_layers"} <= config.keys()
+  ):
+    return "graph"
+  return None

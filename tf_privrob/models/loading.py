@@ -65,6 +65,10 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
   Raises:
     ValueError: there is no such file, it is not a Keras file or needs code.
   """
+  if not isinstance(path, (str, os.PathLike)):
+    raise ValueError(
+      f"Expected the path of a .keras or .h5 file, received {path!r}."
+    )
   path = pathlib.Path(path)
   if not path.exists():
     raise ValueError(

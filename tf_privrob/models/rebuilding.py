@@ -84,10 +84,9 @@ def _make(value: dict[str, Any]) -> tf.keras.layers.Layer:
     "layer", value["class_name"], value["module"], value["registered_name"]
   )
   config = value["config"]
-  if found is known.FUNCTIONAL:
-    return _functional(config)
-  if found is tf.keras.Sequential:
-    return _sequential(config)
+  made = known.made_of_layers(found, config)
+  if made:
+    return (_functional if made == "graph" else _sequential)(config, found)
   if not known.is_registered(found):
     return found(**{key: _setting(key, part) for key, part in config.items()})
   layer = found.from_config(copy.deepcopy(config))
@@ -129,8 +128,8 @@ def _require_small(tensors: Any, who: str) -> None:
       )
 
 
-def _sequential(config: dict[str, Any]) -> tf.keras.Sequential:
-  model = tf.keras.Sequential(name=config["name"])
+def _sequential(config: dict[str, Any], kind: type) -> tf.keras.Sequential:
+  model = kind(name=config["name"])
   for value in config["layers"]:
     layer = _build(value)
     model.add(layer)
@@ -144,13 +143,14 @@ class _Graph:
   def __init__(self, layers: list[dict[str, Any]]):
     self.layers, self.outputs, self._waiting = {}, {}, {}
     for value in layers:
-      layer = self.layers[value["name"]] = _build(value)
-      self._waiting[layer.name] = list(value["inbound_nodes"])
+      name = value["name"]
+      layer = self.layers[name] = _build(value)
+      self._waiting[name] = list(value["inbound_nodes"])
       # Keras counts a model's own inputs and outputs as its first call.
-      self.outputs[layer.name] = [None] * isinstance(layer, known.FUNCTIONAL)
+      self.outputs[name] = [None] * isinstance(layer, known.FUNCTIONAL)
       if isinstance(layer, tf.keras.layers.InputLayer):
-        self.outputs[layer.name] = [[layer.output]]
-        _require_small(layer.output, layer.name)
+        self.outputs[name] = [[layer.output]]
+        _require_small(layer.output, name)
 
   def connect(self) -> None:
     """Calls the layers, each as soon as what it is called on is there."""
@@ -217,16 +217,20 @@ def _references(node: Any) -> Iterator[list[Any]]:
         yield from description.leaves(part)
 
 
-def _functional(config: dict[str, Any]) -> tf.keras.Model:
+def _functional(config: dict[str, Any], kind: type) -> tf.keras.Model:
   graph = _Graph(config["layers"])
   graph.connect()
   inputs = graph.tensors(config["input_layers"])
   outputs = graph.tensors(config["output_layers"])
-  model = tf.keras.Model(inputs, outputs, name=config["name"])
-  lost = set(graph.layers) - {layer.name for layer in model.layers}
+  model = kind(inputs=inputs, outputs=outputs, name=config["name"])
+  lost = [
+    name
+    for name, layer in graph.layers.items()
+    if all(layer is not used for used in model.layers)
+  ]
   if lost:
     raise known.RefusedError(
-      f"has layers that lead to no output: {', '.join(sorted(lost))[:200]}."
+      f"has layers that lead to no output: {', '.join(lost)[:200]}."
       " Save it without them."
     )
   return model

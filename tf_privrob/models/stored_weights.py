@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 import tempfile
 
@@ -118,10 +119,25 @@ def copy_checkpoint(model: tf.keras.Model, files: dict[str, bytes]) -> None:
       (pathlib.Path(folder) / name).write_bytes(content)
     prefix = f"{folder}/variables"
     try:
+      _require_size(prefix, sum(map(len, files.values())))
       restored = tf.train.Checkpoint(root=model).read(prefix)
       restored.assert_existing_objects_matched().expect_partial()
+    except known.RefusedError:
+      raise
     except Exception as error:  # whatever a broken checkpoint makes it raise
       raise known.RefusedError(
         "has variables that are not those of its layers"
         f" ({type(error).__name__}: {str(error)[:200]}). Save it as .keras."
       ) from error
+
+
+def _require_size(prefix: str, most: int) -> None:
+  """Refuses shapes that the bytes cannot fill, before they are allocated."""
+  reader = tf.train.load_checkpoint(prefix)
+  shapes, total = reader.get_variable_to_shape_map(), 0
+  for name, dtype in reader.get_variable_to_dtype_map().items():
+    total += math.prod(shapes[name]) * max(dtype.size or 1, 1)
+  if total > most:
+    raise known.RefusedError(
+      f"describes {total} bytes of variables in {most}. Save it as .keras."
+    )
