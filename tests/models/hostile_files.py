@@ -499,6 +499,12 @@ def _truncated(suffix, part):
   return write
 
 
+def _behind(folder):
+  path = honest(folder, ".keras")
+  path.write_bytes(path.read_bytes() + b"word")
+  return path
+
+
 def _native(folder):
   path = honest(folder, ".keras")
   path.write_bytes(b"\x7fELF" + bytes(60) + path.read_bytes())
@@ -669,6 +675,24 @@ def _other_weights(path):
   tf.train.Checkpoint(root=smaller).write(str(variables / "variables"))
 
 
+def _huge_variable(path):
+  """A part of a tensor, whose whole would fill the memory."""
+  prefix = str(path / "variables/variables")
+  reader = tf.train.load_checkpoint(prefix)
+  values = {n: reader.get_tensor(n) for n in reader.get_variable_to_shape_map()}
+  kernel = next(name for name in values if "kernel" in name)
+  slices = {kernel: "1048576 1048576 0,4:0,4"}
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=list(values),
+    shape_and_slices=[slices.get(name, "") for name in values],
+    tensors=[
+      tf.constant(np.resize(v, (4, 4)) if n == kernel else v)
+      for n, v in values.items()
+    ],
+  )
+
+
 def _fifo(folder):
   os.mkfifo(folder / "model.keras")
   return folder / "model.keras"
@@ -720,6 +744,11 @@ WHOLE = {
   ),
   "bomb of weights": (_bomb(_WEIGHTS, 2**28), "expands to"),
   "bomb of JSON": (_bomb("config.json", 2**26), "expands to"),
+  "many entries": (
+    _archive(lambda files: {**files, **{f"{n}": b"" for n in range(500)}}),
+    "of a few entries",
+  ),
+  "a word behind the archive": (_behind, "of a few entries"),
   "no JSON": (
     _archive(lambda files: {**files, "config.json": b"{"}),
     "no JSON",
@@ -753,6 +782,10 @@ WHOLE = {
   "folder with other weights": (
     _folder(_other_weights),
     "not those of its layers",
+  ),
+  "folder with a huge variable": (
+    _folder(_huge_variable),
+    "bytes of variables",
   ),
   "pipe": (_fifo, "no regular file"),
   "code in a method": (_method, "Lambda"),

@@ -154,6 +154,32 @@ def _own():
   )
 
 
+@tf.keras.saving.register_keras_serializable("loading_test")
+class _OwnGraph(tf.keras.Model):
+  """Of layers, with a constructor as Keras' own."""
+
+
+@tf.keras.saving.register_keras_serializable("loading_test")
+class _OwnStack(tf.keras.Sequential):
+  """Of layers, one after the other."""
+
+
+def _own_models():
+  inputs = _layers.Input((4,))
+  stack = _OwnStack([_layers.Input((4,)), _layers.Dense(5, "relu")])
+  graph = _OwnGraph(inputs, _layers.Dense(3)(stack(inputs)))
+  return tf.keras.Sequential([_layers.Input((4,)), graph])
+
+
+def _states():
+  """Layers with several outputs, which others start from."""
+  inputs = _layers.Input((5, 3))
+  lstm = _layers.LSTM(4, return_sequences=True, return_state=True)
+  sequence, *state = lstm(_layers.Masking()(inputs))
+  again = _layers.LSTM(4)(sequence, initial_state=state)
+  return tf.keras.Model(inputs, [again, state[0]])
+
+
 def _half():
   return tf.keras.Sequential(
     [_layers.Input((4,)), _layers.Dense(3, dtype="mixed_bfloat16")]
@@ -165,6 +191,8 @@ _HONEST = {
   "sequence": _sequence,
   "several inputs": _several,
   "own": _own,
+  "own models": _own_models,
+  "states": _states,
   "half precision": _half,
   "mobile": lambda: tf.keras.applications.MobileNetV2(
     (32, 32, 3), weights=None, classes=3
