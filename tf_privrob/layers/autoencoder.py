@@ -8,6 +8,7 @@ from tf_privrob import mechanisms
 from tf_privrob import validate
 from tf_privrob.layers import batch_statistics
 from tf_privrob.layers import noise as noise_lib
+from tf_privrob.layers import rebuilding
 
 FORMS = ("paper", "released_code")
 
@@ -172,8 +173,6 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
   @classmethod
   def from_config(cls, config):
     """For loading; the layer is one of those that a file may name."""
-    from tf_privrob.models import rebuilding  # which imports layers
-
     config = dict(config)
     layer = rebuilding.rebuild(config.pop("layer"))
     return cls(layer, **config)

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from typing import Any
 
-from tf_privrob.models import known
+from tf_privrob.layers import known
 
 MAX_BYTES = 2**31
 MAX_JSON = 2**23

@@ -10,11 +10,11 @@ from typing import Union
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob.layers import known
+from tf_privrob.layers import rebuilding
 from tf_privrob.models import archive
 from tf_privrob.models import hdf5
-from tf_privrob.models import known
 from tf_privrob.models import logits
-from tf_privrob.models import rebuilding
 from tf_privrob.models import saved_model
 from tf_privrob.models import stored_weights
 
@@ -47,7 +47,7 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
 
   Keras' own loading imports modules that a file names, calls functions that it
   names and unpickles what it holds. Here a file is data: it is read once, its
-  description may name layers of Keras from a list (`models.known`) and classes
+  description may name layers of Keras from a list (`layers.known`) and classes
   that the program has registered by
   `tf.keras.saving.register_keras_serializable`, nothing else; the model is
   built anew from these, and gets the file's weights, every one of which must

@@ -8,9 +8,9 @@ import tensorflow as tf
 from google.protobuf import message
 from keras.protobuf import saved_metadata_pb2
 
+from tf_privrob.layers import known
+from tf_privrob.layers import rebuilding
 from tf_privrob.models import archive
-from tf_privrob.models import known
-from tf_privrob.models import rebuilding
 from tf_privrob.models import stored_weights
 
 _DESCRIPTION = "keras_metadata.pb"

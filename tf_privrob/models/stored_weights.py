@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from keras.src.saving import saving_lib
 
+from tf_privrob.layers import known
 from tf_privrob.models import hdf5
-from tf_privrob.models import known
 
 _AGAIN = " Write it by model.save(path)."
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_privrob.models import description
-from tf_privrob.models import known
+from tf_privrob.layers import description
+from tf_privrob.layers import known
 
 MAX_ACTIVATIONS = 2**26  # numbers in an output of a layer for one example
 _MAX_PASSES = 500

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_privrob.models import known
+from tf_privrob.layers import known
 
 MAX_DEPTH = 64
 MAX_CALLS = 20_000  # of layers, those within models that are called again too
