@@ -499,6 +499,14 @@ def _truncated(suffix, part):
   return write
 
 
+def _false_end(folder):
+  """An HDF5 file that says to be longer than any memory."""
+  path = honest(folder, ".h5")
+  content = path.read_bytes()
+  path.write_bytes(content[:41] + bytes(7) + b"\x40" + content[49:])
+  return path
+
+
 def _behind(folder):
   path = honest(folder, ".keras")
   path.write_bytes(path.read_bytes() + b"word")
@@ -720,6 +728,7 @@ WHOLE = {
   "start of an archive": (_truncated(".keras", 0.01), "no whole archive"),
   "truncated HDF5": (_truncated(".h5", 0.7), "no whole HDF5|has no"),
   "start of HDF5": (_truncated(".h5", 0.01), "no whole HDF5"),
+  "false end of HDF5": (_false_end, "no whole HDF5"),
   "native code in front": (_native, "neither a .keras nor an .h5"),
   "entry twice": (
     _archive(

@@ -41,14 +41,6 @@ class Store:
       )
     return found
 
-  def has(self, *path: str) -> bool:
-    """Whether there is anything under the path."""
-    try:
-      self._follow(path)
-    except KeyError:
-      return False
-    return True
-
   def _follow(self, path: tuple[str, ...]) -> Any:
     found = self._file
     for name in "/".join(path).split("/"):
