@@ -124,6 +124,11 @@ def load_network(name: str, dataset, seed: int | None):
   """A network by name, or a user's Keras classifier from a file."""
   from tf_privrob import models
 
+  if not isinstance(name, str):  # as a changed config.json may have it
+    raise ValueError(
+      f"Expected the name or file of a network, received {name!r}. Restore"
+      " config.json."
+    )
   if not name.endswith(".keras"):
     return models.by_name(name, dataset.input_shape, dataset.num_classes, seed)
   network = models.load_classifier(name)

@@ -11,6 +11,7 @@ from experiments import audit_record
 from experiments import audit_source
 from experiments import auditing
 from experiments import training
+from tests.models import hostile_files
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
@@ -207,6 +208,26 @@ def test_source_is_the_run(run):
     source.statement.releases[0]["parameters"]["noise_multiplier"]
   )
   assert source.record["steps"] == source.statement.releases[0]["count"]
+
+
+def test_a_network_that_config_json_names_runs_no_code(
+  run, tmp_path, monkeypatch
+):
+  """Whoever changes config.json may name any file."""
+  write, _ = hostile_files.DESCRIBED["module of ours"]
+  marker = tmp_path / hostile_files.MARKER
+  (tmp_path / f"{hostile_files.INTRUDER}.py").write_text(
+    f"open({str(marker)!r}, 'w').close()\n"
+  )
+  monkeypatch.syspath_prepend(str(tmp_path))
+  for network, message in (
+    (str(write(tmp_path, ".keras")), f"needs code: {hostile_files.INTRUDER}"),
+    ({"class_name": "Lambda"}, "name or file of a network"),
+  ):
+    source = dataclasses.replace(audit_source.load(run), network=network)
+    with pytest.raises(ValueError, match=message):
+      source.build(0)
+  assert not marker.exists()
 
 
 def test_step_is_compared_with_one_step_only(run):

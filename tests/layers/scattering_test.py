@@ -112,3 +112,10 @@ def test_bad_settings(changes, message):
 def test_vectors_are_refused():
   with pytest.raises(ValueError, match="Expected images"):
     layers.Scattering()(tf.zeros([2, 30]))
+
+
+def test_filters_that_would_fill_the_memory_are_refused():
+  """Size and number come from a file where a model is loaded."""
+  for settings in ({"size": 30_000}, {"orientations": 10**9}):
+    with pytest.raises(ValueError, match="filters of at most 4194304 numbers"):
+      layers.Scattering(**settings)

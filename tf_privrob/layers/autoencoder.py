@@ -8,6 +8,7 @@ from tf_privrob import mechanisms
 from tf_privrob import validate
 from tf_privrob.layers import batch_statistics
 from tf_privrob.layers import noise as noise_lib
+from tf_privrob.layers import rebuilding
 
 FORMS = ("paper", "released_code")
 
@@ -171,9 +172,9 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
 
   @classmethod
   def from_config(cls, config):
-    """For loading."""
+    """For loading; the layer is one of those that a file may name."""
     config = dict(config)
-    layer = tf.keras.saving.deserialize_keras_object(config.pop("layer"))
+    layer = rebuilding.rebuild(config.pop("layer"))
     return cls(layer, **config)
 
 

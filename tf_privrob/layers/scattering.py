@@ -12,6 +12,7 @@ from tf_privrob import validate
 
 _LOW_PASS_SIZE = 7
 _LOW_PASS_STDDEV = 2.0
+_MAX_FILTERS = 2**22  # a file that is loaded names size and number
 SMALLEST = 1e-6  # keeps the slope of the modulus finite at 0
 
 
@@ -90,6 +91,12 @@ class Scattering(tf.keras.layers.Layer):
       )
     for envelope, wavelength in scales:
       validate.positive(envelope=envelope, wavelength=wavelength)
+    if size * size * orientations * len(scales) > _MAX_FILTERS:
+      raise ValueError(
+        f"Expected filters of at most {_MAX_FILTERS} numbers in all, received"
+        f" {len(scales)} x {orientations} of {size} x {size}. Take fewer or"
+        " smaller ones."
+      )
     self.size = int(size)
     self.orientations = int(orientations)
     self.scales = tuple((float(e), float(w)) for e, w in scales)

@@ -15,6 +15,7 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import validate
+from tf_privrob.layers import rebuilding
 from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import proven
@@ -545,10 +546,9 @@ class Method(tf.keras.Model):
 
   @classmethod
   def from_config(cls, config: dict[str, Any], custom_objects=None) -> Method:
-    """For loading."""
+    """For loading; the network is built of known layers only."""
     config = dict(config)
-    network = tf.keras.saving.deserialize_keras_object(
-      config.pop("network"), custom_objects=custom_objects
-    )
+    with tf.keras.saving.custom_object_scope(custom_objects or {}):
+      network = rebuilding.rebuild(config.pop("network"))
     settings = cls.config_class(**config.pop("config"))
     return cls(network, settings, **config)

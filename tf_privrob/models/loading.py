@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-import zipfile
-from collections.abc import Iterator
 from typing import Any
 from typing import Union
 
-import h5py
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob.layers import known
+from tf_privrob.layers import rebuilding
+from tf_privrob.models import archive
+from tf_privrob.models import hdf5
 from tf_privrob.models import logits
+from tf_privrob.models import saved_model
+from tf_privrob.models import stored_weights
 
 PathOrModel = Union[str, os.PathLike, tf.keras.Model]
-
-# Keras 2.15 imports any module that a file names, in safe mode too, and does
-# not look at HDF5 files in safe mode at all. So the file's own description is
-# read first: classes of these modules, and those registered by the program.
-_MODULES = (
-  "keras",
-  "keras.activations",
-  "keras.constraints",
-  "keras.initializers",
-  "keras.layers",
-  "keras.regularizers",
-  "keras.src.engine.functional",
-  "keras.src.engine.sequential",
-)
 
 
 def load_classifier(path_or_model: PathOrModel) -> tf.keras.Model:
   """A classifier that returns logits, from a model or a Keras file.
 
-  A final softmax is taken off (`as_logits`). Files may hold layers of Keras and
-  classes that the program has registered by
-  `tf.keras.saving.register_keras_serializable`, nothing else: a Lambda, an
-  operation outside a layer or a class in some module would run code that the
-  file chooses. Whoever trusts such a file loads it and passes the model.
+  A final softmax is taken off (`as_logits`). A file is read as by `load_model`.
 
   Args:
-    path_or_model: a model, or the path of a .keras or .h5 file.
+    path_or_model: a model, or the path of a file that `load_model` reads.
 
   Raises:
     ValueError: there is no such file, it is not a Keras file or needs code, or
@@ -59,72 +43,87 @@ def load_classifier(path_or_model: PathOrModel) -> tf.keras.Model:
 
 
 def load_model(path: str | os.PathLike) -> tf.keras.Model:
-  """Any model of a Keras file, under the same rule: no code from the file.
+  """Any model of a Keras file, of which no code runs.
+
+  Keras' own loading imports modules that a file names, calls functions that it
+  names and unpickles what it holds. Here a file is data: it is read once, its
+  description may name layers of Keras from a list (`layers.known`) and classes
+  that the program has registered by
+  `tf.keras.saving.register_keras_serializable`, nothing else; the model is
+  built anew from these, and gets the file's weights, every one of which must
+  be there in its shape and type. A Lambda, an operation outside a layer or a
+  class in some module is refused by its name before anything is built. Whoever
+  trusts such a file loads it and passes the model. Sizes are limited: of the
+  file, its description, its weights and what a layer returns for an example.
+
+  What HDF5, zip and checkpoint readers do with broken bytes is theirs: they
+  are compiled libraries, and no list guards against their errors.
 
   Args:
-    path: of a .keras or .h5 file.
+    path: of a .keras or .h5 file, or the folder of a SavedModel of Keras.
 
   Raises:
     ValueError: there is no such file, it is not a Keras file or needs code.
   """
+  if not isinstance(path, (str, os.PathLike)):
+    raise ValueError(
+      f"Expected the path of a .keras or .h5 file, received {path!r}."
+    )
   path = pathlib.Path(path)
-  if not path.is_file():
+  if not path.exists():
     raise ValueError(
       f"Expected a .keras or .h5 file, but there is no file {str(path)!r}."
     )
-  needed = sorted(set(_foreign(_description(path))))
-  if needed:
-    raise ValueError(
-      f"Expected a file with layers of Keras only, but {str(path)!r} needs"
-      f" code: {', '.join(needed)}. If you trust it, register these classes, or"
-      " load it yourself and pass the model."
-    )
   try:
-    return tf.keras.models.load_model(str(path), compile=False)
-  except Exception as error:  # whatever a broken file makes Keras raise
+    model = saved_model.load(path) if path.is_dir() else _load_file(path)
+  except known.RefusedError as error:
     raise ValueError(
-      f"Expected a Keras model in {str(path)!r}, but it cannot be loaded:"
-      f" {type(error).__name__}: {error}"
+      "Expected a model that is built of known layers only, but"
+      f" {str(path)!r} {error}"
     ) from error
-
-
-def _description(path: pathlib.Path) -> Any:
-  """The JSON that tells Keras which objects to make."""
-  try:
-    # As Keras decides: a file may be an archive and HDF5 at once.
-    if path.suffix == ".keras" and zipfile.is_zipfile(path):
-      with zipfile.ZipFile(path) as archive:
-        description = json.loads(archive.read("config.json"))
-        # Not loaded under compile=False; often a loss of the user's own.
-        return {**description, "compile_config": None}
-    with h5py.File(path, "r") as file:
-      return json.loads(file.attrs["model_config"])
-  except (KeyError, OSError, ValueError) as error:
+  if not isinstance(model, tf.keras.Model):
     raise ValueError(
-      "Expected a .keras or .h5 file with a whole model, received"
-      f" {str(path)!r} ({type(error).__name__}: {error}). Write it"
-      " by model.save(path)."
-    ) from error
-
-
-def _foreign(description: Any) -> Iterator[str]:
-  """Names of classes that are neither Keras' own nor registered here."""
-  if isinstance(description, dict):
-    name, module = description.get("class_name"), description.get("module")
-    if name is not None:
-      registered = description.get("registered_name") or name
-      if name == "function":  # looked up by its own name
-        registered = description.get("config")
-      known = str(registered) in tf.keras.saving.get_custom_objects()
-      builtin = module is None or module in _MODULES
-      if not known and (not builtin or "lambda" in str(name).lower()):
-        yield f"{module}.{name}" if module else str(name)
-  if isinstance(description, (dict, list)):
-    parts = (
-      description.values() if isinstance(description, dict) else description
+      f"Expected a model in {str(path)!r}, received a layer"
+      f" {type(model).__name__}. Write it by model.save(path)."
     )
-    for part in parts:
-      yield from _foreign(part)
+  return model
+
+
+def _load_file(path: pathlib.Path) -> tf.keras.Model:
+  """By its first bytes, as a file may be an archive and HDF5 at once."""
+  content = archive.read(path)
+  if content.startswith(b"PK\x03\x04"):
+    entries = archive.unzip(content)
+    description = archive.parse(entries["config.json"])
+    weights, copy = entries["model.weights.h5"], stored_weights.copy_keras
+  elif content.startswith(hdf5.SIGNATURE):
+    description = _description(content)
+    weights, copy = content, stored_weights.copy_hdf5
+  else:
+    raise known.RefusedError(
+      "is neither a .keras nor an .h5 file with a whole model. Write it by"
+      " model.save(path)."
+    )
+  model = _rebuilt(description, len(weights))
+  with hdf5.opened(weights) as store:
+    copy(model, store)
+  return model
+
+
+def _description(content: bytes) -> Any:
+  with hdf5.opened(content) as store:
+    text = store.text(None, "model_config")
+  if text is None:
+    raise known.RefusedError(
+      "holds weights without a model_config. Write it by model.save(path)."
+    )
+  return archive.parse(text)
+
+
+def _rebuilt(description: Any, size: int) -> tf.keras.Model:
+  """The model, whose weights are no more than the file can hold."""
+  with rebuilding.limited(2 * size + 2**16):
+    return rebuilding.rebuild(description)
 
 
 def _require_logits(model: tf.keras.Model) -> None:
