@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -89,3 +90,26 @@ def test_unknown_layers_are_refused():
   model = built(_keras.LayerNormalization())
   with pytest.raises(ValueError, match="received LayerNormalization"):
     certify.prefix_values(model.layers, X)
+
+
+@pytest.mark.parametrize(
+  ("activation", "exact"),
+  [
+    ("elu", lambda z: mpmath.expm1(z) if z < 0 else z),
+    ("hard_sigmoid", lambda z: min(max(z * mpmath.mpf(2) / 10 + 0.5, 0), 1)),
+    ("tanh", mpmath.tanh),
+    ("softplus", lambda z: mpmath.log1p(mpmath.exp(z))),
+    ("sigmoid", lambda z: 1 / (1 + mpmath.exp(-z))),
+  ],
+)
+def test_small_values_of_activations_are_within_their_bound(activation, exact):
+  """TensorFlow's elu is a difference: 2.5e-17 became 0."""
+  x = np.float32(10.0) ** -np.arange(0, 30, dtype=np.float32)
+  x = np.concatenate([x, -x])[:, np.newaxis]
+  layer = _keras.Activation(activation)
+  value, error = certify.prefix_values([layer], x)
+  with mpmath.workdps(60):
+    for row, point in enumerate(x[:, 0]):
+      wanted = exact(mpmath.mpf(float(point)))
+      off = abs(mpmath.mpf(float(value[row, 0])) - wanted)
+      assert off <= error[row, 0]

@@ -14,6 +14,7 @@ from tf_privrob import layers
 from tf_privrob import models
 from tf_privrob import randomness
 from tf_privrob.certify import grid
+from tf_privrob.certify import score_bounds
 from tf_privrob.certify import smoothing
 from tf_privrob.certify import votes
 
@@ -341,3 +342,83 @@ def test_nan_logits_are_an_error_not_a_vote():
   broken = lambda x: tf.math.log(linear(x))  # noqa: E731
   with pytest.raises(ValueError, match=r"NaN for \d+ of 30 noisy copies"):
     certifier().certify(broken, X)
+
+
+# What rounding could turn.
+
+
+@pytest.mark.parametrize("size", [1e-6, 4e-3])
+def test_classes_behind_a_common_logit_are_no_votes(size):
+  """A batch statistic below the rounding of 1e4 made two classes of a point."""
+
+  def coupled(x):
+    away = tf.clip_by_value(x[:, 0] - tf.reduce_mean(x[:, 0]), -1.0, 1.0)
+    return 1e4 + size * tf.stack([away, -away], axis=1)
+
+  subject = smoothing.RandomizedSmoothing(0.25, num_estimation=100)
+  found = [
+    subject.certify(coupled, np.array([[0.0], [other]], np.float32))[0]
+    for other in (-9, 9)
+  ]
+  assert all(row.abstained for row in found)
+  classes = subject.predict(coupled, np.zeros([2, 1], np.float32))
+  assert list(classes) == [-1, -1]
+
+
+@pytest.mark.parametrize(("apart", "decided"), [(4, False), (64, True)])
+def test_a_vote_is_no_matter_of_units_in_the_last_place(apart, decided):
+  unit = np.spacing(np.float32(8.0))
+
+  def close(x):
+    first = tf.fill([tf.shape(x)[0]], 8.0)
+    return tf.stack([first, first - apart * unit], axis=1)
+
+  row = certifier().certify(close, X[:1])[0]
+  assert row.abstained is not decided
+
+
+def test_votes_that_might_turn_count_against_a_class():
+  scores = score_bounds.Scores(
+    100, np.zeros(3), np.zeros(3), np.array([80, 10, 0])
+  )
+  assert scores.undecided == 10
+  lower, upper = score_bounds.interval(scores, "clopper_pearson", 0.01)
+  assert lower[0] == binomial.lower(80, 100, 0.01)
+  assert upper[1] == binomial.upper(20, 100, 0.01)
+
+
+# Inputs that float32 does not hold.
+
+
+@pytest.mark.parametrize(
+  ("first", "second", "stddev"),
+  [(1.7e9 + 63, 1.7e9 + 65, 10.0), (1e6 + 0.03, 1e6 + 0.0325, 0.01)],
+)
+def test_what_float32_rounds_off_an_input_is_taken_off_its_radius(
+  first, second, stddev
+):
+  """24.6 and 24.6 were proven for two classes at a distance of 2."""
+  middle = np.float32((np.float32(first) + np.float32(second)) / 2)
+
+  def sided(x):
+    away = tf.sign(x - middle)
+    return tf.concat([-away, away], axis=1)
+
+  x = np.array([[first], [second]])
+  subject = smoothing.RandomizedSmoothing(stddev, num_estimation=1000)
+  rows = subject.certify(sided, x)
+  apart = abs(second - first)
+  assert (
+    rows[0].prediction == rows[1].prediction
+    or -1 in (rows[0].prediction, rows[1].prediction)
+    or rows[0].radius + rows[1].radius <= apart
+  )
+  for row, point in zip(rows, x):
+    lost = abs(float(point[0]) - float(np.float32(point[0])))
+    same = subject.certify(sided, np.float32([point]), indices=[row.index])[0]
+    assert row.radius == pytest.approx(max(0.0, same.radius - lost), rel=1e-6)
+
+
+def test_exact_inputs_lose_nothing():
+  rows = certifier().certify(linear, X.astype(np.float64), seed=3)
+  assert content(rows) == content(certifier().certify(linear, X, seed=3))

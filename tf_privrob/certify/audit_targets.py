@@ -149,7 +149,8 @@ class Randomised:
 
   def _beats(self, scores, rival: int, stated: int, failure_prob) -> bool:
     if self._bound == "clopper_pearson":
-      wins, losses = int(scores.votes[rival]), int(scores.votes[stated])
+      wins = int(scores.votes[rival])
+      losses = int(scores.votes[stated]) + scores.undecided
       p_value = binomial.two_sided_p_value(wins, losses) / 2
       return wins > losses and p_value <= failure_prob
     lower, upper = score_bounds.interval(scores, self._bound, failure_prob / 2)

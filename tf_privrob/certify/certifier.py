@@ -68,7 +68,8 @@ class Certifier(abc.ABC):
     """Yields one certificate an input, in order, soon after it is known.
 
     The certificate of an input depends on the input, its index, the seed and
-    the settings; never on the other inputs or on how they are batched.
+    the settings; never on the other inputs or on how they are batched. What
+    float32 rounds off an input is taken off its radius.
 
     Args:
       logits_fn: a Keras model (called with training=False) or a function from
@@ -81,7 +82,9 @@ class Certifier(abc.ABC):
         the caller's own; see `models.model_hash`.
     """
     door = gate.Gate(logits_fn, model_id)
-    yield from door.stamped(self._stream(door, x, y, seed, indices))
+    rows = door.stamped(self._stream(door, x, y, seed, indices))
+    for number, row in enumerate(rows):
+      yield _about(row, np.asarray(x[number]))
 
   def certify(
     self,
@@ -103,6 +106,24 @@ class Certifier(abc.ABC):
   def settings(self) -> dict[str, Any]:
     """All that determines the certificates, as JSON values."""
     return {"certifier": type(self).__name__, **dataclasses.asdict(self)}
+
+
+def _about(
+  row: certificate.Certificate, point: np.ndarray
+) -> certificate.Certificate:
+  """A row about the float32 that a point was rounded to, about the point."""
+  away = point.astype(np.float64) - point.astype(np.float32)
+  if point.dtype.kind != "f" or not away.any():
+    return row
+  order = {"l1": 1, "l2": 2, "linf": np.inf}[row.norm]
+  radius = row.radius - (1 + 1e-9) * np.linalg.norm(away.ravel(), order)
+  if radius > 0 or not row.radius:
+    return dataclasses.replace(row, radius=max(0.0, float(radius)))
+  if row.confidence == 1:
+    return dataclasses.replace(row, radius=0.0)
+  return dataclasses.replace(
+    row, radius=0.0, prediction=certificate.ABSTAIN, abstained=True
+  )
 
 
 def as_logits_fn(logits_fn: LogitsFn) -> LogitsFn:

@@ -28,7 +28,6 @@ SHORT = 16  # hexadecimal digits of the model's hash in a row
 _PASSES = 16
 _SHARE = 1e-3  # of a class's spread that a row's logits may differ by
 _ALONE = (1, 3)  # sizes of small batches
-_ULPS = 8  # for sums in another order at another place
 _FAR = 100.0
 _WATCHING = 0.02  # of the time may go into looking whether the model changed
 _HARMLESS = ("Assert", "Print", "PrintV2")
@@ -121,10 +120,12 @@ def check_rows(
     other places in each, among others, far away ones and copies of one among
     them; then a few rows stand alone. No logit may differ from that of the
     first pass by more than 0.1 % of its spread over the rows and 8 units in the
-    last place, and no class at all, unless two are as close as the latter.
+    last place of its row, and no class at all, unless two are as close as the
+    latter. Such a row is no vote for any class either (`rounding.decided`).
 
-  So a batch statistic is found whatever the scale of the logits; what shows
-  itself rarely and is no operation of these kinds need not be.
+  So a batch statistic is found, or turns no vote, whatever the scale of the
+  logits; what shows itself rarely and is no operation of these kinds need not
+  be found.
 
   Args:
     function: from tensors, each with a row an input, to logits.
@@ -161,14 +162,11 @@ class _Logits:
     kind = values.dtype if values.dtype.kind == "f" else np.float32
     self._values = values.astype(np.float64)
     finite = np.where(np.isfinite(self._values), self._values, 0.0)
-    largest = np.abs(finite).max(initial=0.0)
-    unit = float(np.finfo(kind).eps)
-    if rounding.rounds_factors():
-      unit = max(unit, rounding.TF32)
-    self._rounding = _ULPS * unit * largest
-    self._allowed = _SHARE * np.ptp(finite, axis=0) + self._rounding
+    largest = np.abs(finite).max(axis=1, initial=0.0)
+    off = rounding.by_place(kind) * largest
+    self._allowed = _SHARE * np.ptp(finite, axis=0) + off[:, np.newaxis]
     top = np.sort(finite, axis=1)[:, -2:]
-    self._decided = np.ptp(top, axis=1) > 2 * self._rounding
+    self._decided = np.ptp(top, axis=1) > 2 * off
 
   def difference(self, other: _Logits, order: np.ndarray) -> float:
     """The largest that is no rounding; 0: there is none.
@@ -184,7 +182,7 @@ class _Logits:
       apart = np.where(same, 0.0, np.abs(before - now))
     apart = np.where(np.isnan(apart), np.inf, apart)
     turned = before.argmax(axis=1) != now.argmax(axis=1)
-    wrong = (apart > self._allowed).any(axis=1)
+    wrong = (apart > self._allowed[order[rows]]).any(axis=1)
     wrong |= turned & self._decided[order[rows]]
     return float(apart[wrong].max(initial=0.0))
 

@@ -17,6 +17,7 @@ from tf_privrob import mechanisms
 from tf_privrob.certify import certifier
 from tf_privrob.certify import gate
 from tf_privrob.certify import grid
+from tf_privrob.certify import rounding
 from tf_privrob.certify import score_bounds
 from tf_privrob.certify import votes
 
@@ -291,7 +292,7 @@ class NoisyScores:
     ]
 
   def _sums(self, copies, counted) -> tf.Tensor:
-    """Sums over the counted draws of one input, [4, K]."""
+    """Sums over the counted draws of one input, [5, K]."""
     parts = self._parts(copies)
     return tf.reduce_sum(tf.where(counted[:, tf.newaxis], parts, 0.0), axis=1)
 
@@ -302,23 +303,31 @@ class NoisyScores:
     return self._model.logits_with_noise(noisy, None, None)
 
   def _parts(self, copies: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Scores, their squares, votes and failures of each row, [4, B, K]."""
-    log_scores = 0.0
+    """Of each row, [5, B, K]: see `_scores`."""
+    log_scores, off = 0.0, 0.0
     for item, noisy in zip(self._passes, copies):
       logits = self._logits(item, noisy)
+      largest = tf.reduce_max(tf.abs(tf.cast(logits, tf.float64)), axis=1)
+      off += 2 * rounding.by_place(logits.dtype.as_numpy_dtype) * largest
       log_scores += tf.nn.log_softmax(tf.cast(logits, tf.float64))
     scores = tf.clip_by_value(tf.exp(log_scores), 0.0, 1.0)
+    first, second = tf.unstack(tf.math.top_k(log_scores, 2).values, axis=1)
     ballots = tf.one_hot(
-      tf.argmax(log_scores, axis=1), self._num_classes, dtype=tf.float64
+      tf.where(first - second > off, tf.argmax(log_scores, axis=1), -1),
+      self._num_classes,
+      dtype=tf.float64,
     )
     broken = tf.cast(~tf.math.is_finite(scores), tf.float64)
-    return tf.stack([scores, scores**2, ballots, broken])
+    # A softmax changes by no more than its logits do.
+    off = tf.broadcast_to(off[:, tf.newaxis], tf.shape(scores))
+    return tf.stack([scores, scores**2, ballots, broken, off])
 
 
 def _scores(
   sums: np.ndarray, num_draws: int, index: int, seconds: float, slack: float
 ) -> score_bounds.Scores:
-  total, squares, counts, broken = sums
+  """Of sums of scores, their squares, votes, failures and rounding, [5, K]."""
+  total, squares, counts, broken, off = sums
   if broken.any():
     raise ValueError(
       f"Expected finite logits, received NaN or infinity for {broken.max():.0f}"
@@ -333,4 +342,5 @@ def _scores(
     np.rint(counts).astype(np.int64),
     seconds,
     slack,
+    off.max() / num_draws,
   )

@@ -82,7 +82,12 @@ def _linear(layer, value, error) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _activated(layer, function, value, error) -> tuple[tf.Tensor, tf.Tensor]:
-  """An activation, which is right within a few units in the last place."""
+  """An activation, which is right within a few units in the last place.
+
+  Of the output, or of 1: elu and hard_sigmoid are differences.
+  """
   slope = keras_norms.activation_slope(layer)
-  found = value if function is None else function(value)
-  return found, slope * error + _FUNCTION * tf.abs(found)
+  if function is None or function is tf.keras.activations.linear:
+    return value, error
+  found = function(value)
+  return found, slope * error + _FUNCTION * (tf.abs(found) + max(1.0, slope))

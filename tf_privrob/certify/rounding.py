@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 FLOAT64 = 2.0**-53
 _UNITS = {"float32": 2.0**-24, "float64": FLOAT64}
 TF32 = 2.0**-11  # ten bits of mantissa
+_ULPS = 8
 SUBNORMAL = 2.0**-120  # one value flushed to zero loses 2^-126 at most
 
 
@@ -46,6 +48,24 @@ def growth(terms: int, unit_roundoff: float) -> float:
   if unit_roundoff > FLOAT64 and rounds_factors():
     bound = (1 + bound) * (1 + TF32) ** 2 - 1
   return bound
+
+
+def by_place(dtype: np.dtype) -> float:
+  """By how much of its row's largest logit one may differ at another place.
+
+  Sums in another order, and the ends of tiles: 8 units in the last place. The
+  gate holds a model to it (`gate.check_rows`), and a vote counts only if no
+  such difference can turn it.
+  """
+  unit = float(np.finfo(dtype).eps)
+  return _ULPS * (max(unit, TF32) if rounds_factors() else unit)
+
+
+def decided(logits: tf.Tensor) -> tf.Tensor:
+  """Whether the largest logit of a row is the largest at every place."""
+  first, second = tf.unstack(tf.math.top_k(logits, 2).values, axis=1)
+  largest = tf.reduce_max(tf.abs(logits), axis=1)
+  return first - second > 2 * by_place(logits.dtype.as_numpy_dtype) * largest
 
 
 def rounds_factors() -> bool:

@@ -56,7 +56,8 @@ def run(
   """
   if radii is not None:
     certifier = certifier.for_radii(radii)
-  x = certifier_lib.check_inputs(logits_fn, x)
+  certifier_lib.check_inputs(logits_fn, x)
+  x = np.asarray(x)
   book, done = None, {}
   if csv_path is not None:
     settings = {
@@ -101,7 +102,8 @@ def check_recorded(
   model_id: str = "",
 ) -> None:
   """Refuses other data or another model than the certified ones."""
-  x = certifier_lib.check_inputs(logits_fn, x)
+  certifier_lib.check_inputs(logits_fn, x)
+  x = np.asarray(x)
   if recorded.settings["inputs_sha256"] != _digest(x, y):
     raise ValueError(
       "Expected the inputs and labels that were certified, received others"
@@ -140,7 +142,7 @@ class _Summary:
 def _digest(x: np.ndarray, y: np.ndarray | None) -> str:
   """A hash of the values and shapes of inputs and labels."""
   digest = hashlib.sha256(repr(x.shape).encode())
-  digest.update(np.ascontiguousarray(x).tobytes())
+  digest.update(np.asarray(x, np.float64).tobytes())
   if y is not None:
     digest.update(np.asarray(y, np.int64).tobytes())
   return digest.hexdigest()

@@ -23,10 +23,12 @@ class Scores:
     num_draws: n.
     means: mean score of each class, [K].
     variances: unbiased sample variance of each class, [K]; 0 for n = 1.
-    votes: how often each class had the largest score, [K], sums to n.
+    votes: how often each class had the largest score, [K]; the other draws
+      were so close that rounding might turn them.
     seconds: time spent on the draws.
     slack: how far an expected score may be from that under real noise; see
       `grid`.
+    rounding: by how much the place in a batch may change a mean score.
   """
 
   num_draws: int
@@ -35,6 +37,12 @@ class Scores:
   votes: np.ndarray
   seconds: float = 0.0
   slack: float = 0.0
+  rounding: float = 0.0
+
+  @property
+  def undecided(self) -> int:
+    """Draws that count for no class, and against every one."""
+    return self.num_draws - int(np.sum(self.votes))
 
   def top(self, bound: str) -> int:
     """The class with most votes or the largest mean, whichever is bounded."""
@@ -104,11 +112,13 @@ def interval(
   validate.open_probability(failure_prob=failure_prob)
   draws = scores.num_draws
   if bound == "clopper_pearson":
+    sides = (
+      (binomial.lower, scores.votes),
+      (binomial.upper, scores.votes + scores.undecided),
+    )
     return tuple(
-      np.array(
-        [side(int(count), draws, failure_prob) for count in scores.votes]
-      )
-      for side in (binomial.lower, binomial.upper)
+      np.array([side(int(count), draws, failure_prob) for count in counts])
+      for side, counts in sides
     )
   if bound == "pixeldp":
     bound = pixeldp_bound(draws, failure_prob)
@@ -117,6 +127,7 @@ def interval(
     if bound == "hoeffding"
     else empirical_bernstein_margin(scores.variances, draws, failure_prob)
   )
+  margin = margin + scores.rounding
   means = np.asarray(scores.means, float)
   return np.maximum(means - margin, 0.0), np.minimum(means + margin, 1.0)
 

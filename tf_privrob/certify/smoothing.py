@@ -139,13 +139,14 @@ class RandomizedSmoothing(certifier.Certifier):
         0,
         self.num_estimation,
       )
-      classes += [self._vote(tally.counts) for tally in tallies]
+      classes += [self._vote(tally) for tally in tallies]
     return np.array(classes, np.int64)
 
-  def _vote(self, counts: np.ndarray) -> int:
-    second, first = np.argsort(counts, kind="stable")[-2:]
-    p_value = binomial.two_sided_p_value(counts[first], counts[second])
-    decided = p_value <= 1 - self.confidence
+  def _vote(self, tally: votes.Tally) -> int:
+    second, first = np.argsort(tally.counts, kind="stable")[-2:]
+    most, rest = tally.counts[first], tally.counts[second] + tally.undecided
+    p_value = binomial.two_sided_p_value(most, rest)
+    decided = most > rest and p_value <= 1 - self.confidence
     return int(first) if decided else certificate.ABSTAIN
 
   def _certify_group(

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tf_privrob import randomness
 from tf_privrob.certify import grid
+from tf_privrob.certify import rounding
 
 BLOCK = 25  # draws that share one key: part of what a seed means
 SELECTION, ESTIMATION, PREDICTION = 0, 1, 2
@@ -28,6 +29,7 @@ class Tally(NamedTuple):
 
   row: int
   counts: np.ndarray
+  undecided: int
   seconds: float
 
 
@@ -59,7 +61,9 @@ class NoisyVotes:
   noise comes in blocks of `BLOCK` draws with a key each, and one physical batch
   mixes the blocks of several inputs. Memory is that of two batches whatever the
   number of draws; the graph is traced once. Noise is not clipped to any value
-  range: the certificate needs the whole Gaussian.
+  range: the certificate needs the whole Gaussian. A draw whose two largest
+  logits are so close that the place in a batch might turn them votes for no
+  class, so that votes are a lower bound wherever a copy stands.
 
   Args:
     logits_fn: from [batch, ...] to [batch, num_classes].
@@ -118,7 +122,7 @@ class NoisyVotes:
       units[start : start + self._blocks]
       for start in range(0, len(units), self._blocks)
     ]
-    counts = np.zeros([self.group, self.num_classes + 1], np.int64)
+    counts = np.zeros([self.group, self.num_classes + 2], np.int64)
     seconds = np.zeros(self.group)
     finished, done = 0, 0
     started = time.perf_counter()
@@ -131,13 +135,14 @@ class NoisyVotes:
       spent = time.perf_counter() - started
       for (row, block), found in zip(batch, classes):
         counted = found[: last - block * BLOCK]
-        counts[row] += np.bincount(counted, minlength=self.num_classes + 1)
+        counts[row] += np.bincount(counted, minlength=counts.shape[1])
         seconds[row] += spent / len(batch)
       done += len(batch)
       complete = done // len(blocks)
       for row in rows[finished:complete]:
         self._check(counts[row], indices[row])
-        yield Tally(row, counts[row, :-1], float(seconds[row]))
+        found = counts[row, :-2], int(counts[row, -1])
+        yield Tally(row, *found, float(seconds[row]))
       finished = complete
       started = time.perf_counter()
 
@@ -150,18 +155,20 @@ class NoisyVotes:
     return tf.constant(copies.reshape(-1, *self.noise.shape))
 
   def _classes(self, copies) -> tf.Tensor:
-    """The class of each copy; `num_classes` stands for NaN."""
+    """The class of each copy; then NaN, then what rounding could turn."""
     logits = self._logits_fn(copies)
-    return tf.where(
-      tf.reduce_any(tf.math.is_nan(logits), axis=1),
-      self.num_classes,
+    classes = tf.where(
+      rounding.decided(logits),
       tf.argmax(logits, axis=1, output_type=tf.int32),
+      self.num_classes + 1,
     )
+    broken = tf.reduce_any(tf.math.is_nan(logits), axis=1)
+    return tf.where(broken, self.num_classes, classes)
 
   def _check(self, counts: np.ndarray, index: int) -> None:
-    if counts[-1]:
+    if counts[-2]:
       raise ValueError(
-        f"Expected finite logits, received NaN for {counts[-1]} of"
+        f"Expected finite logits, received NaN for {counts[-2]} of"
         f" {counts.sum()} noisy copies of input {index}. A vote cannot be"
         " counted; repair the model before certifying it."
       )
