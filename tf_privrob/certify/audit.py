@@ -19,6 +19,7 @@ from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import record
+from tf_privrob.certify import running
 from tf_privrob.certify.audit_result import CertificateAudit
 from tf_privrob.certify.audit_result import TEST_SHARE
 from tf_privrob.certify.audit_row import AuditRow
@@ -81,6 +82,9 @@ def audit_certificates(
   x = certifier_lib.check_inputs(logits_fn, x)
   rows = _chosen(certifier, certificates, len(x), num)
   first = rows[0]
+  model = models.model_hash(logits_fn, model_id)
+  if model and any(row.model for row in rows):
+    record.check_stamps(rows, model, "the certificates")
   target = audit_targets.target_of(certifier, logits_fn, x, verdict_draws)
   radii = _radii(rows, x)
   box = _box(target, x, radii)
@@ -99,6 +103,7 @@ def audit_certificates(
     settings = {
       **certifier.settings(),
       "audited": [[row.index, row.prediction, row.radius] for row in rows],
+      "inputs_sha256": running.digest(x, None),
       "steps": steps,
       "draws": draws,
       "num_random": num_random,
@@ -109,7 +114,7 @@ def audit_certificates(
     book = record.Record(
       os.fspath(csv_path),
       settings,
-      models.model_hash(logits_fn, model_id),
+      model,
       csv_fields(),
       AuditRow.from_csv_row,
     )

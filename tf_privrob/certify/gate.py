@@ -23,6 +23,7 @@ from tf_privrob.certify import certificate
 from tf_privrob.certify import rounding
 from tf_privrob.models import graph as graph_lib
 from tf_privrob.models import operations
+from tf_privrob.models import precision
 
 SHORT = 16  # hexadecimal digits of the model's hash in a row
 _PASSES = 16
@@ -42,7 +43,8 @@ class Gate:
 
   Guarantee: a proven row comes out only if the certifier has passed the gate,
   by `network` or by `rows`, and if class, configuration and weights of the
-  model were the same before the row was computed and afterwards.
+  model were the same before the row was computed and afterwards. Another thread
+  that puts other weights in and the old ones back in between is not seen.
 
   Attributes:
     model: what is certified.
@@ -50,6 +52,9 @@ class Gate:
   """
 
   def __init__(self, model: Any, model_id: str = ""):
+    precision.require_whole_products(
+      "a model may return another class than it was certified for"
+    )
     self.model = model
     self._model_id = model_id
     self._passed = False

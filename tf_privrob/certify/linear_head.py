@@ -20,6 +20,7 @@ _IDENTITY = (  # at inference
   _keras.GaussianNoise,
 )
 _AFFINE = (*_IDENTITY, _keras.Flatten, _keras.Permute, _keras.Reshape)
+_HUGE = 1e37  # float32 ends at 3.4e38
 _OWN_TERMS = 4  # roundings of this file's own float64
 
 
@@ -32,6 +33,8 @@ class Elementwise:
     scale: factor of each value.
     offset: of each value.
     size: sum of the absolute values of all that was added to get `offset`.
+    peak: the largest factor of any layer so far, and the largest size of what
+      was added, by which a value might overflow on the way.
     terms: roundings that a value has gone through.
     unit: the largest unit roundoff among the layers.
   """
@@ -40,6 +43,7 @@ class Elementwise:
   scale: np.ndarray
   offset: np.ndarray
   size: np.ndarray
+  peak: tuple[float, float] = (0.0, 0.0)
   terms: int = 0
   unit: float = rounding.FLOAT64
 
@@ -54,14 +58,23 @@ class Elementwise:
     if isinstance(layer, _keras.Rescaling):
       # As Keras casts them: to float32 first, if they are Python's floats.
       scale, offset = (
-        tf.cast(value, layer.compute_dtype).numpy().astype(np.float64)
+        np.broadcast_to(
+          tf.cast(value, layer.compute_dtype).numpy().astype(np.float64),
+          self.place.shape,
+        )
         for value in (layer.scale, layer.offset)
       )
+      factor = self.scale * scale
+      size = self.size * np.abs(scale) + np.abs(offset)
       return Elementwise(
         self.place,
-        self.scale * scale,
+        factor,
         self.offset * scale + offset,
-        self.size * np.abs(scale) + np.abs(offset),
+        size,
+        (
+          max(self.peak[0], float(np.abs(factor).max())),
+          max(self.peak[1], float(size.max())),
+        ),
         self.terms + 3,  # cast, product, sum
         max(self.unit, rounding.unit(layer)),
       )
@@ -92,12 +105,14 @@ class LinearHead:
     bias: b, [classes], with all that offsets before the layer add to it.
     size: sum of the absolute values behind `bias`, [classes].
     growth: see `rounding.growth`, of the model and of `scores` together.
+    peak: see `Elementwise`.
   """
 
   weights: np.ndarray
   bias: np.ndarray
   size: np.ndarray
   growth: float
+  peak: tuple[float, float]
 
   @classmethod
   def of(
@@ -129,11 +144,29 @@ class LinearHead:
       before.offset @ kernel + bias,
       before.size @ np.abs(kernel) + np.abs(bias),
       rounding.growth(terms, unit) + 2 * own,
+      before.peak,
     )
 
   def scores(self, x: np.ndarray) -> np.ndarray:
     """The logits of inputs [batch, inputs], in float64."""
     return x @ self.weights + self.bias
+
+  def safe(self, x: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Radii of inputs [batch, inputs] within which no sum can overflow.
+
+    Args:
+      x: inputs.
+      slopes: by how much a change of size 1 moves each class' sum of absolute
+        values, at most.
+    """
+    magnitude = np.abs(x)
+    total = magnitude @ np.abs(self.weights) + self.size
+    factor, added = self.peak
+    with np.errstate(divide="ignore", invalid="ignore"):
+      sums = ((_HUGE - total) / slopes).min(axis=1)
+      values = (_HUGE - added) / np.float64(factor) - magnitude.max(axis=1)
+    found = np.minimum(sums, values if factor else np.inf)
+    return np.where(total.max(axis=1) < _HUGE, np.maximum(found, 0.0), 0.0)
 
   def errors(self, x: np.ndarray) -> np.ndarray:
     """Bound on |model's logit - exact logit| + |scores - exact logit|.

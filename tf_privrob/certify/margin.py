@@ -53,7 +53,8 @@ class LinearMargin(certifier.Certifier):
     r < (margin_j - e_c - e_j) / (||w_c - w_j||_dual
                                   + g (||w_c||_dual + ||w_j||_dual)).
 
-  This is the radius that is given; g is 5e-5 for 784 inputs. Features that are
+  This is the radius that is given, up to where a sum could overflow; g is 5e-5
+  for 784 inputs. Features that are
   off by at most t (`FeatureBound`) lose 2 t of their radius. That the model's
   logits are within this bound of those computed here in float64 is checked for
   every input: a model that was misread is refused.
@@ -184,7 +185,7 @@ class _Rule:
   def __init__(self, head: linear_head.LinearHead, norm: str):
     self._head = head
     weights, order = head.weights, _DUAL[norm]
-    sizes = np.linalg.norm(weights, order, axis=0)
+    self._sizes = sizes = np.linalg.norm(weights, order, axis=0)
     gaps = np.stack(
       [
         np.linalg.norm(weights - column[:, np.newaxis], order, axis=0)
@@ -207,7 +208,8 @@ class _Rule:
       reach = room / self._costs[classes]
     reach = np.where(room > 0, reach, 0.0)  # equal weights: inf, or 0
     reach[own] = np.inf
-    return _DOWN * reach.min(axis=1)
+    safe = self._head.safe(x, self._sizes)
+    return _DOWN * np.minimum(reach.min(axis=1), safe)
 
 
 def _apply(layers: Sequence[tf.keras.layers.Layer], x: np.ndarray):
@@ -220,7 +222,7 @@ def _apply(layers: Sequence[tf.keras.layers.Layer], x: np.ndarray):
 
 
 def _check_read(difference: np.ndarray, errors: np.ndarray) -> None:
-  worst = difference > errors + rounding.SUBNORMAL
+  worst = ~(difference <= errors + rounding.SUBNORMAL)  # NaN is not
   if worst.any():
     row, column = np.argwhere(worst)[0]
     raise ValueError(

@@ -89,8 +89,7 @@ class Record:
         " knows what made the rows. Pass resume=False to replace the file, or"
         " another csv_path."
       )
-    with open(self._sidecar, encoding="utf-8") as stream:
-      found = json.load(stream)
+    found = _sidecar(self._sidecar)
     differences = [
       f"{name} = {found['settings'].get(name)!r} in the file,"
       f" {self._settings.get(name)!r} now"
@@ -169,8 +168,7 @@ def read(path: str | os.PathLike[str]) -> Recorded:
       raise ValueError(
         f"Expected certificates at {needed}, found none. Certify first."
       )
-  with open(path + ".json", encoding="utf-8") as stream:
-    content = json.load(stream)
+  content = _sidecar(path + ".json")
   with open(path, newline="", encoding="utf-8") as stream:
     lines = list(csv.reader(stream))
   fields = certificate.csv_fields()
@@ -196,6 +194,23 @@ def check_stamps(
       f"Expected rows of model {model[: gate.SHORT]!r} in {path}, received"
       f" {wrong[0].model!r} in that of input {wrong[0].index}. Certify again."
     )
+
+
+def _sidecar(path: str) -> dict[str, Any]:
+  """What made the rows of a file."""
+  try:
+    with open(path, encoding="utf-8") as stream:
+      content = json.load(stream)
+  except ValueError as error:
+    content = error
+  if not isinstance(content, dict) or not isinstance(
+    content.get("settings"), dict
+  ):
+    raise ValueError(
+      f"Expected settings in {path}, received a file that is cut off or of"
+      " something else. Certify again, with resume=False."
+    )
+  return content
 
 
 def _line(cells) -> str:

@@ -64,13 +64,18 @@ def run(
       **certifier.settings(),
       "seed": np.atleast_1d(np.asarray(seed)).tolist(),
       "num_inputs": len(x),
-      "inputs_sha256": _digest(x, y),
+      "inputs_sha256": digest(x, y),
     }
     model = models.model_hash(logits_fn, model_id)
     book = record.Record(csv_path, settings, model)
     found = book.open(resume)
     record.check_stamps(found, model, csv_path)
     done = {row.index: row for row in found}
+    if len(done) < len(found) or not set(done) <= set(range(len(x))):
+      raise ValueError(
+        f"Expected one row for each of {len(x)} inputs in {csv_path}, received"
+        " a row twice or of no input. Pass resume=False to certify again."
+      )
   summary = _Summary()
   for row in done.values():
     summary.add(row)
@@ -85,6 +90,7 @@ def run(
         done[row.index] = row
         summary.add(row)
         if book is not None:
+          record.check_stamps([row], model, csv_path)
           book.append(row)
         if progress:
           line.update(note=str(summary))
@@ -104,7 +110,7 @@ def check_recorded(
   """Refuses other data or another model than the certified ones."""
   certifier_lib.check_inputs(logits_fn, x)
   x = np.asarray(x)
-  if recorded.settings["inputs_sha256"] != _digest(x, y):
+  if recorded.settings["inputs_sha256"] != digest(x, y):
     raise ValueError(
       "Expected the inputs and labels that were certified, received others"
       " (their hash differs). Certify these first, or load the data set of the"
@@ -139,10 +145,10 @@ class _Summary:
     return ", ".join(parts)
 
 
-def _digest(x: np.ndarray, y: np.ndarray | None) -> str:
+def digest(x: np.ndarray, y: np.ndarray | None) -> str:
   """A hash of the values and shapes of inputs and labels."""
-  digest = hashlib.sha256(repr(x.shape).encode())
-  digest.update(np.asarray(x, np.float64).tobytes())
+  found = hashlib.sha256(repr(x.shape).encode())
+  found.update(np.asarray(x, np.float64).tobytes())
   if y is not None:
-    digest.update(np.asarray(y, np.int64).tobytes())
-  return digest.hexdigest()
+    found.update(np.asarray(y, np.int64).tobytes())
+  return found.hexdigest()

@@ -127,7 +127,6 @@ def interval(
     if bound == "hoeffding"
     else empirical_bernstein_margin(scores.variances, draws, failure_prob)
   )
-  margin = margin + scores.rounding
   means = np.asarray(scores.means, float)
   return np.maximum(means - margin, 0.0), np.minimum(means + margin, 1.0)
 

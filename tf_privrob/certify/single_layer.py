@@ -317,7 +317,10 @@ class SingleLayerCertificate(certifier.Certifier):
     top = score_bounds.top_two(
       second, self.bound, (1 - self.confidence) / 2, candidate
     )
-    p1, p2 = top.p1_lower - second.slack, top.p2_upper + second.slack
+    slack = second.slack
+    if self.bound != "clopper_pearson":  # of which votes take care themselves
+      slack += second.rounding
+    p1, p2 = top.p1_lower - slack, top.p2_upper + slack
     radius = float(self.radius(p1, p2, num_features))
     abstained = not p1 > p2
     return certificate.Certificate(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -22,11 +21,10 @@ from tf_privrob.gradients import places
 from tf_privrob.gradients import recording
 from tf_privrob.gradients import rules
 from tf_privrob.gradients import state
+from tf_privrob.models import precision
 
 ENGINES = ("ghost", "vectorized", "loop")
 NEIGHBOURING = ("add_or_remove_one", "replace_one")
-
-_SHORTENING = ("TF_SET_ONEDNN_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE")
 
 LossFn = Callable[..., tf.Tensor]
 
@@ -452,22 +450,9 @@ def _require_float32(network: tf.keras.layers.Layer) -> None:
         f" {variable.dtype.name}: norms are bounded for float32. Build the"
         " network with the dtype policy 'float32' or 'mixed_bfloat16'."
       )
-  options = tf.config.optimizer.get_experimental_options()
-  mixed = [k for k, on in options.items() if on and "mixed_precision" in k]
-  if mixed:
-    raise ValueError(
-      f"Expected products in float32, received the option {mixed[0]!r} of"
-      " TensorFlow's graph optimizer, by which a clipped gradient could be"
-      " longer than l2_clip_norm. Turn it off by"
-      " tf.config.optimizer.set_experimental_options."
-    )
-  for name in _SHORTENING:
-    if os.environ.get(name, "STRICT").upper() not in ("", "STRICT"):
-      raise ValueError(
-        f"Expected products in float32, received {name}={os.environ[name]} in"
-        " the environment, by which oneDNN may shorten them, and a clipped"
-        " gradient could be longer than l2_clip_norm. Unset it."
-      )
+  precision.require_whole_products(
+    "a clipped gradient could be longer than l2_clip_norm"
+  )
   shortened = tf.config.experimental.tensor_float_32_execution_enabled()
   if shortened and tf.config.list_physical_devices("GPU"):
     raise ValueError(

@@ -68,6 +68,11 @@ class HiddenNoiseSGD(dp_sgd.DPSGD):
 
   def hidden_values(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns h in float64 and a bound on its error: `certify.NoisyModel`."""
+    if self._place.network is not self.network:
+      raise ValueError(
+        "Expected the network that this model was made for, received another"
+        " one in its place. Make a model of it."
+      )
     return self._place.values(x)
 
   def logits_from_hidden(self, hidden: tf.Tensor) -> tf.Tensor:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tf_privrob.layers import known
 from tf_privrob.models import graph
 
 # Parts of a configuration that change nothing at inference.
 _IDLE = ("build_config", "compile_config", "trainable")
+_SHAPES = ("batch_input_shape", "batch_shape", "build_input_shape")
 # Functions are written down by their name, which says nothing of them.
 _FUNCTIONS = ("__lambda__", "Lambda", "function")
 
@@ -58,6 +62,7 @@ def model_hash(model: Any, model_id: str = "") -> str:
     "config": config,
     "id": model_id,
     "weights": fingerprint_of(getattr(model, "weights", ())),
+    "held": [_held(part) for part in _layers(model)],
   }
   return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -66,8 +71,7 @@ def _config(model: Any) -> str | None:
   """The configuration as text; None where it does not say what is computed."""
   if not isinstance(model, tf.keras.Model):
     return None
-  parts = [model, *model.submodules]
-  if not all(_is_known(part) for part in parts):
+  if not all(_is_known(part) for part in _layers(model)):
     return None
   try:
     return json.dumps(_essential(model.get_config()), sort_keys=True)
@@ -75,19 +79,26 @@ def _config(model: Any) -> str | None:
     return None
 
 
-def _is_known(part: tf.Module) -> bool:
-  if not isinstance(part, tf.keras.layers.Layer):
-    return True  # an optimizer, a metric
+def _layers(model: Any) -> list[tf.keras.layers.Layer]:
+  """The model and what it is made of; no optimizers, no metrics."""
+  if not isinstance(model, tf.keras.layers.Layer):
+    return []
+  parts = (model, *model.submodules)
+  return [part for part in parts if isinstance(part, tf.keras.layers.Layer)]
+
+
+def _is_known(part: tf.keras.layers.Layer) -> bool:
   kind = type(part)
-  if not graph.lives_in(kind, ("keras.", "tf_privrob.")):
-    return False
   if kind.__name__ in graph.OPERATORS:  # their `call` is their own
-    return True
-  if graph.overridden(part):
+    return graph.lives_in(kind, "keras.")
+  of_keras = any(kind is found for found in known.TABLES["layer"].values())
+  if not (of_keras or graph.is_ours(kind)) or graph.overridden(part):
     return False
   if isinstance(part, tf.keras.Model):  # its functions are those of training
     return True
-  return all(map(_comes_with_it, vars(part).values()))
+  return all(map(_comes_with_it, vars(part).values())) and not (
+    of_keras and graph.exchanged(part)
+  )
 
 
 def _comes_with_it(value: Any) -> bool:
@@ -97,12 +108,50 @@ def _comes_with_it(value: Any) -> bool:
   return not isinstance(value, tf.Tensor) and (known or not callable(value))
 
 
+def _held(part: tf.keras.layers.Layer) -> list[str]:
+  """What a layer has besides settings and weights: arrays, and masking."""
+  if isinstance(part, tf.keras.Model):
+    return []
+  arrays = [f"masking {part.supports_masking}"]
+  if "BatchNormalization" in type(part).__name__:
+    arrays.append(f"trainable {part.trainable}")  # it computes otherwise
+  tracked = {id(weight) for weight in part.weights}
+  for name, value in sorted(vars(part).items()):
+    for array in _arrays(value):
+      if id(array) not in tracked:
+        content = np.asarray(array)
+        digest = hashlib.sha256(content.tobytes()).hexdigest()
+        arrays.append(f"{name} {content.dtype.str} {content.shape} {digest}")
+  return arrays
+
+
+def _arrays(value: Any) -> Iterator[Any]:
+  """Arrays and variables in an attribute, or in lists and dicts there."""
+  if isinstance(value, (np.ndarray, tf.Variable)):
+    yield value
+  elif _is_nest(value):
+    parts = value.values() if isinstance(value, dict) else value
+    for part in list(parts):
+      yield from _arrays(part)
+
+
+def _any_batch(shape: Any) -> Any:
+  """The shape without the size of the batch, which Keras forgets later."""
+  if isinstance(shape, (list, tuple)) and shape and not _is_nest(shape[0]):
+    return [None, *shape[1:]]
+  return shape
+
+
+def _is_nest(value: Any) -> bool:
+  return isinstance(value, (list, tuple, dict))
+
+
 def _essential(config: Any) -> Any:
   if isinstance(config, dict):
     if config.get("class_name") in _FUNCTIONS:
       raise ValueError("a function says nothing of itself but its name")
     return {
-      name: _essential(value)
+      name: _essential(_any_batch(value) if name in _SHAPES else value)
       for name, value in config.items()
       if name not in _IDLE
     }

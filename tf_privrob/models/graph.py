@@ -10,8 +10,11 @@ arguments in a call, or on numbers of another type. All of that is refused.
 from __future__ import annotations
 
 import sys
+import types
 
 import tensorflow as tf
+
+from tf_privrob.layers import known
 
 _FUNCTIONAL = tf.keras.Sequential.__bases__[0]  # Keras does not export it
 MODELS = (_FUNCTIONAL, tf.keras.Sequential)
@@ -100,12 +103,35 @@ def require_layer(layer: tf.keras.layers.Layer) -> None:
 
 
 def _require_own_methods(layer: tf.keras.layers.Layer) -> None:
-  if overridden(layer):
+  replaced = overridden(layer) or exchanged(layer)
+  if replaced:
     raise ValueError(
       f"Expected {_named(layer)} to compute what its class does, received one"
-      f" whose {overridden(layer)} was replaced. Write a layer or a model of"
-      " your own instead, or delete the attribute."
+      f" whose {replaced} was replaced. Write a layer or a model of your own"
+      " instead, or delete the attribute."
     )
+
+
+def exchanged(layer: tf.keras.layers.Layer) -> str | None:
+  """A function that a fresh layer of this configuration does not hold."""
+  held = [
+    name
+    for name, value in vars(layer).items()
+    # Activations have names of their own, and readers know them by identity.
+    if _is_function(value) and not name.endswith("activation")
+  ]
+  if not held or type(layer) not in known.TABLES["layer"].values():
+    return None
+  try:
+    fresh = type(layer).from_config(layer.get_config())
+  except Exception:  # a layer that cannot say what it is made of
+    return held[0]
+  same = {name for name in held if vars(fresh).get(name) is vars(layer)[name]}
+  return next((name for name in held if name not in same), None)
+
+
+def _is_function(value: object) -> bool:
+  return isinstance(value, (types.FunctionType, types.BuiltinFunctionType))
 
 
 def overridden(layer: tf.keras.layers.Layer) -> str | None:
@@ -127,6 +153,12 @@ def made_by(tensor) -> tuple[tf.keras.layers.Layer, tuple]:
   """
   layer, index, _ = tensor._keras_history
   node = layer.inbound_nodes[index]
+  made = tf.nest.flatten(node.outputs)
+  if node.layer is not layer or all(tensor is not found for found in made):
+    raise ValueError(
+      f"Expected a graph as Keras made it, received a tensor of {_named(layer)}"
+      " that its call did not make. Build the model again."
+    )
   if type(layer).__name__ in OPERATORS:
     raise ValueError(
       f"Expected layers, received the operation {_named(layer)}. Write it as a"

@@ -81,6 +81,9 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
       "Expected a model that is built of known layers only, but"
       f" {str(path)!r} {error}"
     ) from error
+  for layer in model.submodules:
+    if isinstance(layer, tf.keras.layers.Normalization):
+      layer.finalize_state()  # what it computes with follows from its weights
   if not isinstance(model, tf.keras.Model):
     raise ValueError(
       f"Expected a model in {str(path)!r}, received a layer"
