@@ -447,8 +447,12 @@ DESCRIBED = {
     "'inputs'",
   ),
   "huge output": (
-    _middle(class_name="RepeatVector", config={"n": 2**40}),
+    _middle(class_name="RepeatVector", config={"n": 2**26}),
     "'middle'",
+  ),
+  "huge side": (
+    _middle(class_name="RepeatVector", config={"n": 2**40}),
+    "n above",
   ),
   "loop": (
     _middle(

@@ -3,9 +3,13 @@
 import json
 import os
 import resource
+import struct
 import sys
 import time
+import tracemalloc
+import zlib
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -183,6 +187,14 @@ def _states():
 def _half():
   return tf.keras.Sequential(
     [_layers.Input((4,)), _layers.Dense(3, dtype="mixed_bfloat16")]
+  )
+
+
+def _adapted():
+  normalization = _layers.Normalization()
+  normalization.adapt(np.random.default_rng(0).normal(3, 5, (50, 4)))
+  return tf.keras.Sequential(
+    [_layers.Input((4,)), normalization, _layers.Dense(3)]
   )
 
 
@@ -453,3 +465,146 @@ def test_there_is_no_such_file(tmp_path):
     (tmp_path / f"text{suffix}").write_text("no model")
     with pytest.raises(ValueError, match="with a whole model"):
       models.load_classifier(tmp_path / f"text{suffix}")
+
+
+# What a second attacker found.
+
+
+@pytest.mark.parametrize("suffix", _FORMATS)
+def test_an_adapted_normalization_computes_with_its_weights(tmp_path, suffix):
+  """From .h5 and SavedModel logits were off by 10^8, the weights the same."""
+  network = _adapted()
+  x = np.random.default_rng(1).normal(size=(2, 4)).astype(np.float32)
+  loaded = models.load_model(hostile_files.honest(tmp_path, suffix, network))
+  np.testing.assert_array_equal(loaded(x), network(x))
+
+
+def test_a_checkpoint_without_weights_is_refused(tmp_path):
+  """All weights were zero."""
+  from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+  path = hostile_files.honest(tmp_path, "")
+  prefix = str(path / "variables/variables")
+  name = "_CHECKPOINTABLE_OBJECT_GRAPH"
+  graph = trackable_object_graph_pb2.TrackableObjectGraph()
+  graph.ParseFromString(tf.train.load_checkpoint(prefix).get_tensor(name))
+  for node in graph.nodes:
+    del node.attributes[:]
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=[name],
+    shape_and_slices=[""],
+    tensors=[tf.constant(graph.SerializeToString())],
+  )
+  with pytest.raises(ValueError, match="without some of the weights"):
+    models.load_model(path)
+
+
+@tf.keras.saving.register_keras_serializable("loading_test")
+class Late(tf.keras.Model):
+  """Makes its weights when it is called."""
+
+  def __init__(self, **kwargs):
+    super().__init__(**kwargs)
+    self.dense = _layers.Dense(3)
+
+  def call(self, inputs):
+    return self.dense(inputs)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ""])
+def test_a_model_without_its_weights_is_refused(tmp_path, suffix):
+  """The first call made random ones."""
+  model = Late()
+  model(np.zeros([1, 4], np.float32))
+  path = hostile_files.honest(tmp_path, suffix, model)
+  if suffix:
+    hostile_files.rewrite(path, lambda content: {**content, "build_config": {}})
+  with pytest.raises(ValueError, match="make its own at the first call"):
+    models.load_model(path)
+
+
+def test_an_archive_expands_no_further_than_it_says(tmp_path):
+  """1.8 MB became 2 GB behind an honest directory."""
+  path = hostile_files.honest(tmp_path, ".keras")
+  files = hostile_files.entries(path)
+  honest = files["metadata.json"]
+  packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+  packed = packer.compress(honest)
+  for _ in range(16):
+    packed += packer.compress(bytes(2**24))
+  packed += packer.flush()
+  content, directory = b"", b""
+  for name, data in files.items():
+    bomb = name == "metadata.json"
+    stored, about = (packed if bomb else data), (zlib.crc32(data), len(data))
+    sizes = (about[0], len(stored), about[1])
+    encoded, method = name.encode(), 8 if bomb else 0
+    directory += struct.pack(
+      "<4s6H3I5H2I", b"PK\1\2", 20, 20, 0, method, 0, 33, *sizes,
+      len(encoded), 0, 0, 0, 0, 0, len(content),
+    ) + encoded  # fmt: skip
+    content += struct.pack(
+      "<4s5H3I2H", b"PK\3\4", 20, 0, method, 0, 33, *sizes, len(encoded), 0
+    ) + encoded + stored  # fmt: skip
+  end = struct.pack(
+    "<4s4H2IH", b"PK\5\6", 0, 0, 3, 3, len(directory), len(content), 0
+  )
+  path.write_bytes(content + directory + end)
+  tracemalloc.start()
+  models.load_model(path)
+  most = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert most < 2**26
+
+
+def test_names_of_weights_are_not_paths_without_end(tmp_path):
+  """A link to itself made 69 seconds of 8 weights."""
+  path = hostile_files.honest(tmp_path, ".h5")
+  with h5py.File(path, "a") as file:
+    group = file["model_weights/middle"]
+    group["a"] = group
+    names = [f"{'a/' * 100}middle/{name}:0" for name in ("kernel", "bias")]
+    group.attrs.create("weight_names", names, dtype=h5py.string_dtype())
+  with pytest.raises(ValueError, match="under 104 names"):
+    models.load_model(path)
+
+
+@pytest.mark.parametrize("references", [60, 30_000])
+def test_references_are_counted(tmp_path, references):
+  """A file of 4 kB took 41 seconds."""
+
+  def change(content):
+    layer = content["config"]["layers"][1]
+    layer.update(class_name="Add", config={"name": "middle"})
+    layer["inbound_nodes"] = [[["inputs", 0, 0, {}]] * references]
+    return content
+
+  path = hostile_files.honest(tmp_path, ".keras")
+  hostile_files.rewrite(path, change)
+  message = "more than 20000" if references > 100 else "weight"
+  with pytest.raises(ValueError, match=message):
+    models.load_model(path)
+
+
+@pytest.mark.parametrize(
+  "network",
+  [
+    lambda x: _layers.AveragePooling2D(1600, 1, "same")(x),
+    lambda x: _layers.Reshape((1600 * 1600, 1))(x),
+    lambda x: _layers.Normalization(mean=0.0, variance=1.0)(
+      _layers.UpSampling2D(2)(x)
+    ),
+  ],
+  ids=["pooling", "attention", "normalization"],
+)
+def test_layers_that_cost_more_than_they_return_are_refused(tmp_path, network):
+  inputs = _layers.Input((1600, 1600, 1))
+  outputs = network(inputs)
+  if outputs.shape.rank == 3:
+    outputs = _layers.Attention()([outputs, outputs])
+  path = hostile_files.honest(
+    tmp_path, ".keras", tf.keras.Model(inputs, outputs)
+  )
+  with pytest.raises(ValueError, match="for an example"):
+    models.load_model(path)

@@ -58,10 +58,7 @@ class Elementwise:
     if isinstance(layer, _keras.Rescaling):
       # As Keras casts them: to float32 first, if they are Python's floats.
       scale, offset = (
-        np.broadcast_to(
-          tf.cast(value, layer.compute_dtype).numpy().astype(np.float64),
-          self.place.shape,
-        )
+        _of_features(layer, value, self.place.shape)
         for value in (layer.scale, layer.offset)
       )
       factor = self.scale * scale
@@ -177,6 +174,19 @@ class LinearHead:
     total = magnitude @ np.abs(self.weights) + self.size
     grain = 1 + np.abs(self.weights).sum() + magnitude.sum(1, keepdims=True)
     return self.growth * total + rounding.SUBNORMAL * grain
+
+
+def _of_features(layer, value, shape: Sequence[int]) -> np.ndarray:
+  """A setting of Rescaling for each value of one input."""
+  value = tf.cast(value, layer.compute_dtype).numpy().astype(np.float64)
+  try:
+    return np.broadcast_to(value, (1, *shape))[0]
+  except ValueError as error:
+    raise ValueError(
+      f"Expected one scale and offset for each feature in Rescaling"
+      f" {layer.name!r}, received shape {value.shape} for inputs of shape"
+      f" {tuple(shape)}. Give it one number, or an array of that shape."
+    ) from error
 
 
 def is_elementwise(layer: tf.keras.layers.Layer) -> bool:

@@ -22,6 +22,11 @@ _NO_LAYERS = (
   "keras.initializers",
   "keras.regularizers",
 )
+_MAX_SIDE = 2**26
+_SIDES = frozenset(  # by which a side grows that may be unknown so far
+  """cropping height n num_tokens padding pool_size size target_shape
+  width""".split()
+)
 _LOOPS = {"power_iterations": 16}  # settings that Keras unrolls in Python
 
 
@@ -62,7 +67,8 @@ def calls(value: Any) -> int:
     return 0
   nodes = value.get("inbound_nodes")
   times = 2 if nodes is None else 1 + len(nodes)  # built, then called
-  return times * (1 + calls(value["config"]))
+  inputs = 0 if nodes is None else sum(1 for _ in leaves(nodes))
+  return inputs + times * (1 + calls(value["config"]))
 
 
 def _lists(value: Any) -> Any:
@@ -159,6 +165,9 @@ def _settings(layer: type, config: dict[str, Any]) -> dict[str, Any]:
   for key in ("sparse", "ragged", "stateful", "unroll"):
     if config.get(key):
       raise known.needs_code(f"{layer.__name__} with {key}")
+  for key in _SIDES & set(config):
+    if _largest(config[key]) > _MAX_SIDE:
+      raise _wrong(f"{key} above {_MAX_SIDE}", config[key])
   for key, most in _LOOPS.items():
     if key in config and not (
       isinstance(config[key], int) and config[key] <= most
@@ -168,6 +177,13 @@ def _settings(layer: type, config: dict[str, Any]) -> dict[str, Any]:
     key: _role(key, value) if kind_of(key) else plain(value)
     for key, value in config.items()
   }
+
+
+def _largest(value: Any) -> int:
+  """The largest whole number in a setting."""
+  if isinstance(value, list):
+    return max(map(_largest, value), default=0)
+  return abs(value) if isinstance(value, int) else 0
 
 
 def kind_of(key: str) -> str | None:

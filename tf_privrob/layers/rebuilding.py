@@ -15,6 +15,8 @@ from tf_privrob.layers import known
 
 MAX_ACTIVATIONS = 2**26  # numbers in an output of a layer for one example
 _MAX_PASSES = 500
+_MAX_WORK = 2**28  # numbers that a layer goes through for one example
+_CONSTANT = 2**6  # a number that is kept counts for more
 
 
 def rebuild(value: Any) -> tf.keras.layers.Layer:
@@ -128,10 +130,36 @@ def _require_small(tensors: Any, who: str) -> None:
       )
 
 
+def _require_cheap(layer: tf.keras.layers.Layer, inputs: Any) -> None:
+  """Refuses what would cost far more than its output, now or when called."""
+  shapes = [
+    [side or 1 for side in tensor.shape.as_list()[1:]]
+    for tensor in tf.nest.flatten(inputs)
+    if tensor.shape.rank
+  ]
+  work = 1
+  if isinstance(layer, tf.keras.layers.Normalization):
+    given = getattr(layer, "input_mean", None) is not None
+    work = _CONSTANT * given * math.prod(shapes[0])
+  elif "pool_size" in vars(layer):
+    work = math.prod(tf.nest.flatten(layer.pool_size)) * math.prod(shapes[0])
+  elif "Attention" in type(layer).__name__:
+    heads = getattr(layer, "_num_heads", 1)
+    work = heads * math.prod(max(shape[:-1], default=1) for shape in shapes[:2])
+    work *= shapes[0][0] if len(shapes) == 1 else 1
+  if work > _MAX_WORK:
+    raise known.RefusedError(
+      f"has a layer {layer.name!r} that computes {work} numbers for an example,"
+      f" more than {_MAX_WORK}. Load it yourself and pass the model."
+    )
+
+
 def _sequential(config: dict[str, Any], kind: type) -> tf.keras.Sequential:
   model = kind(name=config["name"])
   for value in config["layers"]:
     layer = _build(value)
+    if model.outputs:
+      _require_cheap(layer, model.outputs[0])
     model.add(layer)
     _require_small(model.outputs, layer.name)
   return model
@@ -155,11 +183,15 @@ class _Graph:
   def connect(self) -> None:
     """Calls the layers, each as soon as what it is called on is there."""
     for _ in range(_MAX_PASSES):  # one for layers in the order of their calls
+      moved = False
       for name, nodes in self._waiting.items():
         while nodes and self._has(nodes[0]):
           self._call(name, nodes.pop(0))
+          moved = True
       if not any(self._waiting.values()):
         return
+      if not moved:
+        break
     for name, nodes in self._waiting.items():
       if nodes:
         raise known.RefusedError(
@@ -190,6 +222,7 @@ class _Graph:
       key: self.tensors(part) if isinstance(part, (list, dict)) else part
       for key, part in arguments.items()
     }
+    _require_cheap(layer, inputs)
     outputs = layer(inputs, **kwargs)
     _require_small(outputs, name)
     self.outputs[name].append(tf.nest.flatten(outputs))

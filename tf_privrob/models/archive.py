@@ -33,12 +33,14 @@ def read(path: pathlib.Path, most: int = MAX_BYTES) -> bytes:
   except OSError as error:
     raise known.RefusedError(f"cannot be opened: {error.strerror}.") from error
   with open(descriptor, "rb") as stream:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode):
       raise known.RefusedError("is no regular file." + _AGAIN)
-    content = stream.read(most + 1)
-  if len(content) > most:
+    content = stream.read(min(about.st_size, most) + 1)
+  if len(content) > min(about.st_size, most):
     raise known.RefusedError(
-      f"is larger than {most} bytes. Load it yourself and pass the model."
+      f"is larger than {most} bytes, or grows. Load it yourself and pass the"
+      " model."
     )
   return content
 
@@ -66,8 +68,8 @@ def parse(text: bytes | str) -> Any:
 def unzip(content: bytes) -> dict[str, bytes]:
   """The entries of a .keras file, which are Keras' three and no other.
 
-  Nothing is written to a disk, so no entry has a path to go to. Sizes are those
-  of the directory, to which `zipfile` keeps when it reads.
+  Nothing is written to a disk, so no entry has a path to go to. No more is
+  expanded than the directory says.
 
   Raises:
     RefusedError: it is not such an archive, or expands to too much.
@@ -77,7 +79,7 @@ def unzip(content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
       entries = archive.infolist()
       _check_entries(entries, len(content))
-      return {entry.filename: archive.read(entry) for entry in entries}
+      return {entry.filename: _entry(archive, entry) for entry in entries}
   except (
     EOFError,
     NotImplementedError,
@@ -90,6 +92,12 @@ def unzip(content: bytes) -> dict[str, bytes]:
       f"is no whole archive ({type(error).__name__}: {str(error)[:100]})."
       + _AGAIN
     ) from error
+
+
+def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+  """One entry; `ZipFile.read` would expand whatever the stream holds."""
+  with archive.open(entry) as stream:
+    return stream.read(entry.file_size) if entry.file_size else b""
 
 
 def _check_end(content: bytes) -> None:

@@ -16,7 +16,7 @@ from tf_privrob.layers import known
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _HEAP = b"GCOL\x01"  # where HDF5 keeps strings
-_MAX_STRINGS = 2**32
+_MOST_NAMES, _LONGEST_NAME = 64, 4096
 _AGAIN = " Write it by model.save(path)."
 
 
@@ -42,8 +42,13 @@ class Store:
     return found
 
   def _follow(self, path: tuple[str, ...]) -> Any:
-    found = self._file
-    for name in "/".join(path).split("/"):
+    found, names = self._file, "/".join(path).split("/")
+    if len(names) > _MOST_NAMES or max(map(len, names)) > _LONGEST_NAME:
+      raise known.RefusedError(
+        f"has a weight under {len(names)} names, or a name that is too long."
+        + _AGAIN
+      )
+    for name in names:
       # `name in group` would follow the link, into another file too.
       if not isinstance(found, h5py.Group) or not found.id.links.exists(
         name.encode()
@@ -123,7 +128,7 @@ class Store:
       )
     count = about.shape[0] if about.shape else 1
     self._read += count * (text.length or self._longest)
-    if self._read > _MAX_STRINGS:
+    if self._read > 4 * self._size + 2**20:
       raise known.RefusedError(
         f"has too many strings in {name!r}. Save it as .keras, or load it"
         " yourself and pass the model."

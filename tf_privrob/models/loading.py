@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_privrob.layers import known
 from tf_privrob.layers import rebuilding
 from tf_privrob.models import archive
+from tf_privrob.models import graph
 from tf_privrob.models import hdf5
 from tf_privrob.models import logits
 from tf_privrob.models import saved_model
@@ -57,7 +58,8 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
   file, its description, its weights and what a layer returns for an example.
 
   What HDF5, zip and checkpoint readers do with broken bytes is theirs: they
-  are compiled libraries, and no list guards against their errors.
+  are compiled libraries, and no list guards against their errors. The reader of
+  checkpoints may allocate more than a SavedModel holds.
 
   Args:
     path: of a .keras or .h5 file, or the folder of a SavedModel of Keras.
@@ -81,15 +83,28 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
       "Expected a model that is built of known layers only, but"
       f" {str(path)!r} {error}"
     ) from error
-  for layer in model.submodules:
-    if isinstance(layer, tf.keras.layers.Normalization):
-      layer.finalize_state()  # what it computes with follows from its weights
   if not isinstance(model, tf.keras.Model):
     raise ValueError(
       f"Expected a model in {str(path)!r}, received a layer"
       f" {type(model).__name__}. Write it by model.save(path)."
     )
+  for part in (model, *model.submodules):
+    if isinstance(part, tf.keras.layers.Normalization):
+      part.finalize_state()  # what it computes with follows from its weights
+    if isinstance(part, tf.keras.Model) and type(part) not in graph.MODELS:
+      _require_built(part, path)
   return model
+
+
+def _require_built(model: tf.keras.Model, path: pathlib.Path) -> None:
+  """Refuses a program's own model that would make weights when called."""
+  for layer in model._flatten_layers(recursive=False):
+    if not layer.built:
+      raise ValueError(
+        f"Expected a model whose weights are all in {str(path)!r}, received"
+        f" {type(layer).__name__} {layer.name!r}, which would make its own at"
+        " the first call. Load it yourself, call it once and save it again."
+      )
 
 
 def _load_file(path: pathlib.Path) -> tf.keras.Model:
@@ -137,7 +152,13 @@ def _require_logits(model: tf.keras.Model) -> None:
   last = model.layers[-1] if model.layers else None
   sigmoid = getattr(last, "activation", None) is tf.keras.activations.sigmoid
   x = np.random.default_rng(0).random((4, *shape[1:]), np.float32)
-  outputs = np.asarray(model(x, training=False))
+  try:
+    outputs = np.asarray(model(x, training=False))
+  except tf.errors.OpError as error:
+    raise ValueError(
+      f"Expected a classifier that can be called, but {model.name!r} raised"
+      f" {type(error).__name__}: {str(error)[:200]}. Build a smaller one."
+    ) from error
   sums = outputs.sum(axis=-1)
   if sigmoid or (outputs.min() >= 0 and np.allclose(sums, 1, atol=1e-4)):
     raise ValueError(

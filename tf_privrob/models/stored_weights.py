@@ -12,6 +12,7 @@ from keras.src.saving import saving_lib
 
 from tf_privrob.layers import known
 from tf_privrob.models import hdf5
+from tf_privrob.models.fingerprint import fingerprint
 
 _AGAIN = " Write it by model.save(path)."
 
@@ -120,8 +121,7 @@ def copy_checkpoint(model: tf.keras.Model, files: dict[str, bytes]) -> None:
     prefix = f"{folder}/variables"
     try:
       _require_size(prefix, sum(map(len, files.values())))
-      restored = tf.train.Checkpoint(root=model).read(prefix)
-      restored.assert_existing_objects_matched().expect_partial()
+      first, second = (_restored(model, prefix, fill) for fill in (0, 1))
     except known.RefusedError:
       raise
     except Exception as error:  # whatever a broken checkpoint makes it raise
@@ -129,6 +129,19 @@ def copy_checkpoint(model: tf.keras.Model, files: dict[str, bytes]) -> None:
         "has variables that are not those of its layers"
         f" ({type(error).__name__}: {str(error)[:200]}). Save it as .keras."
       ) from error
+  if first != second:
+    raise known.RefusedError(
+      "has a checkpoint without some of the weights. Save it as .keras."
+    )
+
+
+def _restored(model: tf.keras.Model, prefix: str, fill: int) -> str:
+  """What the weights are afterwards, if each of them was `fill` before."""
+  for weight in model.weights:
+    weight.assign(tf.cast(tf.fill(weight.shape, fill), weight.dtype))
+  restored = tf.train.Checkpoint(root=model).read(prefix)
+  restored.assert_existing_objects_matched().expect_partial()
+  return fingerprint(model)
 
 
 def _require_size(prefix: str, most: int) -> None:
