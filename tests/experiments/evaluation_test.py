@@ -81,6 +81,7 @@ def test_a_verified_trainer_has_radii_without_draws(tmp_path):
   assert found["method"] == "verified_interval"
 
 
+@pytest.mark.slow
 def test_claimed_sizes_are_asked_for_and_stay_claims(tmp_path):
   digits = data.load("digits")
   config = methods.SecureSGDConfig(

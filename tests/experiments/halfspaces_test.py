@@ -57,6 +57,7 @@ def done(tmp_path_factory, digits):
 # Noise.
 
 
+@pytest.mark.slow
 def test_noise_of_each_accounting():
   """The facts' table for n = 60,000, B = 500, dp_epsilon 1, by RDP and PLD."""
   found = {

@@ -78,6 +78,7 @@ class _Source:
     return training.build("natural", config, self.dataset, "mlp")
 
 
+@pytest.mark.slow
 def test_points_learnt_by_heart_are_found_and_written(run):
   folder, dataset = run
   before = folder.read_json(inferring.OUTPUT)["strategies"]

@@ -175,6 +175,7 @@ def test_the_statement_counts_second_trainings(audited):
   assert texts[0] in audited.privacy["text"]
 
 
+@pytest.mark.slow
 def test_a_killed_second_training_is_named_too(audited, monkeypatch):
   """Its weights are still there, in the part that is not to be published."""
   after_step, taken = audit_one_run.WhiteBoxScore.after_step, []

@@ -93,6 +93,7 @@ _DENOISED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", _DENOISED)
 def test_a_public_classifier_stays_and_the_denoiser_is_trained(
   parts, classifier, tmp_path, method

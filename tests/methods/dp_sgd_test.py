@@ -169,6 +169,7 @@ def test_training_learns():
   assert accuracy > 0.85
 
 
+@pytest.mark.slow
 def test_copies_are_averaged_into_one_gradient():
   # Other settings have other noise and other batches: here there are none.
   plain = {"noise_multiplier": 0.0, "sampler": "full_batch"}

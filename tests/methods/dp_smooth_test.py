@@ -183,6 +183,7 @@ def test_attack_raises_the_loss_of_the_soft_vote():
   assert float(tf.reduce_mean(adversarial[0] - plain)) > 0.01
 
 
+@pytest.mark.slow
 def test_attack_grows_over_the_warmup():
   method = _prepared(attack_steps=1, attack_eps=0.8, attack_warmup=4)
   radii = []

@@ -251,6 +251,7 @@ def test_one_example_moves_the_sum_by_no_more_than_the_sensitivity():
   assert max(moves) > 0.9 * bound
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A row of this network")
 def test_every_engine_gives_the_same_sum():
   """With an attack of no size, whose random starts cannot differ."""

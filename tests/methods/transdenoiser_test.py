@@ -37,6 +37,7 @@ def test_sepdp_adds_one_draw_of_xi_up_clip_norms():
   np.testing.assert_allclose(scales, 1.5 * 0.5, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_an_empty_group_gets_no_noise_and_an_empty_batch_none_at_all():
   """Read literally, the lines 12 to 23 add noise to groups that exist."""
   found = cases.prepared(noise_per="group")
@@ -229,6 +230,7 @@ def test_constant_noise_is_proven_with_all_slices_together(clipping, constant):
   assert "frozen classifier" in statement.text()
 
 
+@pytest.mark.slow
 def test_a_draw_for_each_group_is_never_constant():
   assert _shared(kind="norm").privacy_statement().proven is None
 

@@ -96,6 +96,7 @@ def _squared_error(denoiser):
   return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", models.DENOISERS)
 def test_clipped_gradients_equal_the_loop(name):
   shape = (8, 8, 2)

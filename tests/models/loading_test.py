@@ -22,6 +22,8 @@ from tf_privrob import models
 _layers = tf.keras.layers
 X = np.random.default_rng(0).random((5, 4), np.float32)
 _FORMATS = hostile_files.FORMATS
+# Folders are slow to write; a few of them are among the fast tests.
+_MOSTLY_FILES = (*_FORMATS[:2], pytest.param("", marks=pytest.mark.slow))
 _SECONDS, _MEGABYTES = 30, 700
 
 
@@ -230,7 +232,7 @@ def _inputs(model):
   return tf.nest.map_structure(draw, model.input)
 
 
-@pytest.mark.parametrize("suffix", _FORMATS)
+@pytest.mark.parametrize("suffix", _MOSTLY_FILES)
 @pytest.mark.parametrize("name", _HONEST)
 def test_honest_models_are_the_same_to_the_bit(tmp_path, name, suffix):
   network = _HONEST[name]()
@@ -324,7 +326,7 @@ def _folder(tmp_path, monkeypatch):
   sys.modules.pop(hostile_files.INTRUDER, None)
 
 
-@pytest.mark.parametrize("suffix", _FORMATS)
+@pytest.mark.parametrize("suffix", _MOSTLY_FILES)
 @pytest.mark.parametrize("name", hostile_files.DESCRIBED)
 def test_hostile_descriptions_are_refused_by_name(folder, name, suffix):
   write, named = hostile_files.DESCRIBED[name]

@@ -147,6 +147,7 @@ def test_history_shows_callbacks_nothing_private():
   assert "nonprivate/loss" in method.history.history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "changes", [{"noise_multiplier": 2.0}, {"learning_rate": 0.5}]
 )

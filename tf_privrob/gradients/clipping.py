@@ -281,11 +281,11 @@ class ClippedGradients:
       tf.TensorSpec([rows, *tensor.shape[1:]], tensor.dtype) for tensor in batch
     )
     traced = (real, tf.TensorSpec([2], seed.dtype))
-    graph = state.refuse_state(self._pass, self._network, traced, (batch, seed))
+    whole = state.refuse_state(self._pass, self._network, traced, (batch, seed))
     if self.engine != "ghost":
       # What a vectorised pass leaves out, another engine might not.
-      whole = (batch, seed)
-      state.refuse_state(self._gradients_of_all, self._network, whole, whole)
+      few = (batch, seed)
+      state.refuse_state(self._gradients_of_all, self._network, few, few)
     else:
       for size in sizes:
         tried = tf.function(self._rows_and_sums)
@@ -293,26 +293,28 @@ class ClippedGradients:
       if self._jit_compile:
         checking.replace_others(self._compiled_sum, batch, seed, min(sizes))
     if self.engine != "loop":
-      by_place = places.sum_by_place(graph, rows)
-      by_place = by_place or self._by_place(batch, seed, rows, graph)
+      by_place = places.sum_by_place(whole.graph, rows)
+      by_place = by_place or self._by_place(batch, seed, rows, whole)
       if by_place is not None:
         warnings.warn(_BY_PLACE.format(by_place), stacklevel=2)
         self.engine = "loop"
 
-  def _by_place(self, batch, seed, size: int, graph) -> str | None:
+  def _by_place(self, batch, seed, size: int, whole) -> str | None:
     """Names what goes by place, at random weights, which hide nothing."""
     examples = checking.random_rows(batch, places.TRIALS)
-
-    def whole(*rows):
-      return self._pass(rows, seed)
-
+    # As it is run, operations may be joined, by XLA or before it.
+    run = (
+      tf.function(self._pass, jit_compile=True) if self._jit_compile else whole
+    )
     with checking.random_weights(self.variables, 1.0):
-      found = places.differing(whole, examples, size)
-      if found is None and not places.draws(graph):
-        # As it is run, operations may be joined, by XLA or before it.
-        run = tf.function(whole, jit_compile=self._jit_compile)
-        if places.differing_results(run, examples, size):
-          found = "of operations that are run as one"
+      found = places.differing(
+        lambda *rows: self._pass(rows, seed), examples, size
+      )
+      if found is None and not places.draws(whole.graph):
+        if places.differing_results(
+          lambda *rows: run(rows, seed), [rows[:4] for rows in examples], size
+        ):
+          found = "operations that are run as one"
     return found
 
   def _pass(self, batch, seed):

@@ -11,6 +11,7 @@ by place on some processor are found by name.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ _BROADCASTING = ("Atan2", "Pow")  # where they have two shapes
 _FEW = (1, 2, 3, 4, 8)
 PACKET = 16
 TRIALS = 12
+_TOGETHER = 32  # tensors
 
 
 def differing(
@@ -52,10 +54,16 @@ def differing(
   def compare(batch, results):
     made = _between(batch, tf.nest.flatten(results))
     _hold_draws(made)
-    found = [(_equal_rows(tensor, size), tensor.op) for tensor in made]
-    found = [(equal, op) for equal, op in found if equal is not None]
-    names[:] = [f"{op.type} {op.name!r}" for _, op in found]
-    return tf.stack([tf.constant(True), *(equal for equal, _ in found)])
+    pairs = [(tensor, _rows(tensor, size)) for tensor in made]
+    pairs = [(tensor, rows) for tensor, rows in pairs if rows is not None]
+    copies = [tensor for tensor in made if _has_copies(tensor, size)]
+    names[:] = [f"{t.op.type} {t.op.name!r}" for t, _ in pairs]
+    names.extend(f"{t.op.type} {t.op.name!r}" for t in copies)
+    equal = [_equal_copies(tensor, size) for tensor in copies]
+    return [
+      *_equal([rows for _, rows in pairs]),
+      tf.stack(equal) if equal else tf.constant([], tf.bool),
+    ]
 
   def compared(*batch):
     return compare(batch, function(*batch))
@@ -64,7 +72,7 @@ def differing(
     *(tf.TensorSpec([size, *rows.shape[1:]], rows.dtype) for rows in examples)
   )
   for batch in _batches(examples, size):
-    equal = concrete(*batch).numpy()[1:]
+    equal = np.concatenate([part.numpy() for part in concrete(*batch)])
     if not equal.all():
       return names[int(np.argmin(equal))]
   return None
@@ -76,8 +84,12 @@ def differing_results(
   """Whether results of a function as it is, compiled or fused, tell places."""
   for batch in _batches(examples, size):
     for tensor in tf.nest.flatten(function(*batch)):
-      equal = _equal_rows(tensor, size)
-      if equal is not None and not equal:
+      if _has_copies(tensor, size):
+        if not _equal_copies(tensor, size):
+          return True
+        continue
+      rows = _rows(tensor, size)
+      if rows is not None and not tf.reduce_all(_same(rows, 0)):
         return True
   return False
 
@@ -130,24 +142,56 @@ def _hold_draws(tensors: Sequence[tf.Tensor]) -> None:
       operation._update_input(number, held)
 
 
-def _equal_rows(tensor: tf.Tensor, size: int) -> tf.Tensor | None:
-  """Whether all rows are equal; None for what has none.
+def _rows(tensor: tf.Tensor, size: int) -> tf.Tensor | None:
+  """The tensor as [size, ...] rows; None for what has none, or copies."""
+  if not _is_looked_at(tensor) or _has_copies(tensor, size):
+    return None
+  axes = [axis for axis, length in enumerate(tensor.shape) if length == size]
+  if tensor.shape[0] != size and len(axes) != 1:
+    return None
+  if tensor.shape[0] != size:
+    tensor = tf.experimental.numpy.moveaxis(tensor, axes[0], 0)
+  return tf.reshape(tensor, [size, -1])
 
-  Copies of a row may be next to each other or a whole batch apart.
-  """
+
+def _is_looked_at(tensor: tf.Tensor) -> bool:
   shape = tensor.shape
-  if not tensor.dtype.is_floating or operations.draws(_type(tensor)):
-    return None
-  if not shape.rank or not shape.is_fully_defined() or 0 in shape:
-    return None
-  if shape[0] % size == 0:
-    together = _same(tf.reshape(tensor, [size, -1]), 0)
-    if shape[0] == size:
-      return together
-    apart = _same(tf.reshape(tensor, [shape[0] // size, size, -1]), 1)
-    return together | apart
-  axes = [axis for axis, length in enumerate(shape) if length == size]
-  return _same(tensor, axes[0]) if len(axes) == 1 else None
+  whole = shape.rank and shape.is_fully_defined() and 0 not in shape
+  drawn = operations.draws(_type(tensor))
+  return bool(whole) and tensor.dtype.is_floating and not drawn
+
+
+def _has_copies(tensor: tf.Tensor, size: int) -> bool:
+  """Whether there are several rows for each row of the batch."""
+  if not _is_looked_at(tensor):
+    return False
+  return tensor.shape[0] > size and tensor.shape[0] % size == 0
+
+
+def _equal(tensors: Sequence[tf.Tensor]) -> Iterator[tf.Tensor]:
+  """Whether all rows of each tensor are equal, many of them at once.
+
+  Graphs are slow to write, so tensors of one type are compared side by side.
+  """
+  for dtype, group in itertools.groupby(tensors, lambda tensor: tensor.dtype):
+    del dtype
+    group = list(group)
+    for start in range(0, len(group), _TOGETHER):
+      part = group[start : start + _TOGETHER]
+      same = _same(tf.concat(part, axis=1), 0)
+      ends = np.cumsum([rows.shape[1] for rows in part])
+      owners = np.repeat(np.arange(len(part)), np.diff(ends, prepend=0))
+      wrong = tf.math.unsorted_segment_max(
+        tf.cast(~same, tf.int32), owners, len(part)
+      )
+      yield wrong <= 0
+
+
+def _equal_copies(tensor: tf.Tensor, size: int) -> tf.Tensor:
+  """Whether all rows are equal, copies next to each other or a batch apart."""
+  together = _same(tf.reshape(tensor, [size, -1]), 0)
+  apart = _same(tf.reshape(tensor, [tensor.shape[0] // size, size, -1]), 1)
+  return tf.reduce_all(together) | tf.reduce_all(apart)
 
 
 def _type(tensor: tf.Tensor) -> str:
@@ -155,9 +199,10 @@ def _type(tensor: tf.Tensor) -> str:
 
 
 def _same(tensor: tf.Tensor, axis: int) -> tf.Tensor:
+  """Which of the other axes' numbers are the same along this one."""
   first = tf.gather(tensor, [0], axis=axis)
   nan = tf.math.is_nan(tensor) & tf.math.is_nan(first)
-  return tf.reduce_all((tensor == first) | nan)
+  return tf.reduce_all((tensor == first) | nan, axis=axis)
 
 
 def sum_by_place(graph: tf.Graph, rows: int | None = None) -> str | None:

@@ -16,7 +16,7 @@ def refuse_state(
   network: tf.keras.layers.Layer,
   traced: tuple,
   arguments: tuple,
-) -> tf.Graph:
+):
   """Raises if a pass through the network in training mode writes anything.
 
   What a layer writes is saved with the model and never gets noise: a layer
@@ -31,7 +31,7 @@ def refuse_state(
     arguments: of the run; synthetic, since they decide nothing.
 
   Returns:
-    The graph of the pass.
+    The traced pass, a concrete function.
 
   Raises:
     ValueError: names what writes.
@@ -41,7 +41,7 @@ def refuse_state(
   concrete = tf.function(function).get_concrete_function(*traced)
   refuse_writes(concrete.graph)
   _refuse_changes(lambda: function(*arguments), network)
-  return concrete.graph
+  return concrete
 
 
 def refuse_writes(graph: tf.Graph) -> None:
