@@ -69,13 +69,12 @@ class Affine(abc.ABC):
     """How far z can be off, in units of what numbers are off by, if all are.
 
     |W| for the h, the sum of all |h| for the weights, and one for each sum and
-    product; the unit is so small that its square does not count. One bound for
-    all values of an example.
+    product; the unit is so small that its square does not count.
     """
     ones = tf.ones([1, *self.input_shape], size.dtype)
     most = tf.reduce_max(size, list(range(1, size.shape.rank)))
     most = tf.reshape(most, [-1] + [1] * len(self.output_shape))
-    return tf.reduce_max(self.absolute(ones)) + self.terms * (most + 1)
+    return self.absolute(ones) + self.terms * (most + 1)
 
 
 class Dense(Affine):

@@ -59,23 +59,17 @@ def slack(
     reach = operation.reach(inputs[0])
     found = _gamma(operation.terms) * size + SMALLEST * reach
     # A mean is a sum first, a factor is a quotient of weights.
-    largest = operation.terms * _most(size) + _most(reach)
+    largest = operation.terms * size + reach
   elif step.is_activation:
     found = operation.rounding * (output + 1)
-    largest = _most(inputs[0])
+    largest = inputs[0]
   else:
-    total = tf.add_n(list(inputs))
-    largest, found = _most(total), _gamma(len(inputs)) * total
+    largest = tf.add_n(list(inputs))
+    found = _gamma(len(inputs)) * largest
   found = _MARGIN * found + _TINY
-  # NaN is not below anything. One value that might overflow is all.
-  safe = (largest < _HUGE) & (_most(output) < _HUGE)
+  # NaN is not below anything.
+  safe = (largest < _HUGE) & (output < _HUGE)
   return tf.where(safe, found, tf.constant(float("inf"), found.dtype))
-
-
-def _most(values: tf.Tensor) -> tf.Tensor:
-  """The largest value of each example."""
-  axes = list(range(1, values.shape.rank))
-  return tf.reduce_max(values, axes, keepdims=True)
 
 
 def _gamma(terms: int) -> float:

@@ -26,7 +26,7 @@ from tf_privrob.models import operations
 from tf_privrob.models import precision
 
 SHORT = 16  # hexadecimal digits of the model's hash in a row
-_PASSES = 16  # in all
+_PASSES = 16
 _SHARE = 1e-3  # of a class's spread that a row's logits may differ by
 _ALONE = (1, 3)  # sizes of small batches
 _FAR = 100.0
@@ -140,7 +140,7 @@ def check_rows(
   Raises:
     ValueError: says what was found.
   """
-  function = _traced(function, batch) or function
+  _refuse_operations(function, batch)
   first = _Logits(function(*map(tf.constant, batch)))
   same = _Logits(function(*map(tf.constant, batch)))
   size = first.difference(same, np.arange(len(batch[0])))
@@ -197,7 +197,7 @@ def _passes(
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
   """Batches, and which row stands where: -1 for a stranger."""
   rng, size = np.random.default_rng(0), len(batch[0])
-  for number in range(_PASSES - 2):  # beside the first and its repetition
+  for number in range(_PASSES):
     order, others = rng.permutation(size), rng.permutation(size)
     others = others[: (0, size // 2, size // 2, size - 1)[number % 4]]
     among = [_among(part[order], others, number, rng) for part in batch]
@@ -221,17 +221,14 @@ def _among(
   return rows
 
 
-def _traced(function, batch: Sequence[np.ndarray]):
-  """The function as a graph, in which nothing draws, writes or leaves it.
-
-  None where it cannot be traced.
-  """
+def _refuse_operations(function, batch: Sequence[np.ndarray]) -> None:
+  """Refuses by name what draws, writes or leaves the graph."""
   specs = [tf.TensorSpec(part.shape, part.dtype) for part in batch]
-  traced = tf.function(function, autograph=False)
   try:
+    traced = tf.function(function, autograph=False)
     graph = traced.get_concrete_function(*specs).graph
   except Exception:  # whatever it is that cannot be traced: passes tell
-    return None
+    return
   for kind, name in operations.drawing(graph):
     raise ValueError(
       "Expected a model that is deterministic once the noise is fixed, received"
@@ -244,4 +241,3 @@ def _traced(function, batch: Sequence[np.ndarray]):
         f" {kind} {name!r}: what it writes, or does outside of the graph, may"
         " change the next logits. Remove what assigns or calls Python there."
       )
-  return traced
