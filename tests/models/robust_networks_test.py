@@ -79,7 +79,7 @@ def test_form_for_ibp_is_orthogonal():
 
 
 def test_form_for_diffai_is_uniform_and_has_smaller_boxes():
-  network = models.by_name("yale_cnn_diffai", (16, 16, 1), 5)
+  network = models.by_name("yale_cnn_diffai", (16, 16, 1), 5, 0)
   for layer in network.layers:
     if layer.weights:
       kernel, bias = layer.kernel.numpy(), layer.bias.numpy()
@@ -88,7 +88,7 @@ def test_form_for_diffai_is_uniform_and_has_smaller_boxes():
       assert 0.5 * limit < np.abs(bias).max() <= limit
       assert len(layer.trainable_variables) == 3  # direction, length, bias
   x, y = _images((16, 16, 1)), np.array([0, 1, 2])
-  plain = models.by_name("yale_cnn", (16, 16, 1), 5)
+  plain = models.by_name("yale_cnn", (16, 16, 1), 5, 0)
   widths = [
     np.max(bounds.Interval(elide=False).worst_case_logits(net, x, y, 0.03))
     for net in (network, plain)
