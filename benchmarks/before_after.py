@@ -1,11 +1,13 @@
-"""A private step of this checkout beside that of another one.
+"""Private steps and certificates of this checkout beside those of another.
 
 git worktree add /tmp/before <commit>
 python -m benchmarks.before_after --other=/tmp/before [--json=before_after.json]
 
-Both train the same network by `DPSGD.fit`, sampling and noise included, each in
-a process of its own, a few steps at a time in turn, so that both meet the
-same machine. A row shows medians; above 1, this checkout is the faster one.
+Each side has a process of its own, and they work in turn, so that both meet the
+same machine. Steps: both train the same network by `DPSGD.fit`, sampling and
+noise included, a few steps a turn. Certificates: a turn is a whole
+certification, from the model to the last row. A row shows medians; above 1,
+this checkout is the faster one.
 """
 
 from __future__ import annotations
@@ -24,24 +26,43 @@ from benchmarks import table
 
 _OTHER = flags.DEFINE_string("other", None, "Folder of the other checkout.")
 _ROUNDS = flags.DEFINE_integer("rounds", 24, "Turns of each.")
-_NETWORK = flags.DEFINE_string("network", None, "Internal: train this one.")
+_WORK = flags.DEFINE_string("work", None, "Internal: what a process does.")
+_WHAT = flags.DEFINE_multi_enum(
+  "what", ["steps", "certificates"], ["steps", "certificates"], "What to time."
+)
 _OUTPUT = flags.DEFINE_string("json", None, "Where to write the results.")
 _STEPS = {"tutorial": 12, "conv4": 6, "cifar": 5}  # of a turn
 _ROWS, _BATCH, _EPOCHS, _WARM = 10_240, 256, 12, 6
 _HERE = pathlib.Path(__file__).resolve().parent.parent
-_TARGET = 0.95
+_STEP_TARGET, _CERTIFICATE_TARGET = 0.95, 0.9
+_CERTIFICATE_ROUNDS = 5
+# network, inputs, draws an input
+_SMOOTHING = (
+  ("tutorial", 6, 10_000),
+  ("two_conv", 20, 100),
+  ("two_conv", 5, 10_000),
+  ("two_conv", 1, 100_000),
+)
+# domain, inputs, whether the largest radius is looked for
+_BOUNDS = (
+  ("Interval", 2_560, False),
+  ("Interval", 10_000, False),
+  ("Interval", 1_000, True),
+  ("HybridZonotope", 64, False),
+  ("Dual", 16, False),
+)
 
 
-class _Trainer:
-  """A process that trains, as many steps as it is told to."""
+class _Worker:
+  """A process that works a turn whenever it is told to."""
 
-  def __init__(self, checkout: pathlib.Path, network: str):
+  def __init__(self, checkout: pathlib.Path, work: str):
     self._process = subprocess.Popen(
       [
         sys.executable,
         "-m",
         "benchmarks.before_after",
-        f"--network={network}",
+        f"--work={work}",
         f"--other={checkout}",
       ],
       cwd=_HERE,
@@ -49,12 +70,12 @@ class _Trainer:
       stdout=subprocess.PIPE,
       text=True,
     )
-    self._answer()  # traced and warm
+    self._answer()  # imported, traced and warm
 
   def _answer(self) -> float:
     line = self._process.stdout.readline()
     if not line:
-      raise RuntimeError("A trainer ended before it was done.")
+      raise RuntimeError("A process ended before it was done.")
     return float(line)
 
   def turn(self) -> float:
@@ -68,9 +89,8 @@ class _Trainer:
     self._process.wait()
 
 
-def train(network: str, checkout: str) -> None:
+def train(network: str) -> None:
   """Trains by the checkout's `fit`, waits for a word before every turn."""
-  sys.path.insert(0, checkout)
   import numpy as np
   import tensorflow as tf
 
@@ -99,50 +119,108 @@ def train(network: str, checkout: str) -> None:
     epochs=_EPOCHS,
     learning_rate=0.01,
   )
-  model = tf.keras.Sequential(networks.layers(network))
+  model = networks.build(network)
   labels = rng.integers(0, 10, _ROWS)
   methods.DPSGD(model, config).fit(x, labels, verbose=0)
 
 
-def compare(network: str, other: pathlib.Path, rounds: int) -> dict:
-  """Milliseconds of a step of both, and the ratio of their speeds."""
-  trainers = {
-    "before": _Trainer(other, network),
-    "now": _Trainer(_HERE, network),
-  }
-  found = {name: [] for name in trainers}
+def certify_with(kind: str, inputs: int, amount: str) -> None:
+  """Certifies random images, waits for a word before every turn.
+
+  Args:
+    kind: a network of `networks`, or a domain.
+    inputs: how many.
+    amount: draws an input; for a domain, whether radii are looked for.
+  """
+  import numpy as np
+
+  from tf_privrob import bounds
+  from tf_privrob import certify
+
+  x = np.random.default_rng(0).random((inputs, 28, 28, 1), np.float32)
+  if hasattr(bounds, kind):
+    model = networks.build("strided")
+    certifier = certify.VerifiedBound(
+      0.01, getattr(bounds, kind)(), (0.0, 1.0), largest=amount == "True"
+    )
+  else:
+    model = networks.build(kind)
+    certifier = certify.RandomizedSmoothing(0.25, num_estimation=int(amount))
+  while True:
+    started = time.perf_counter()
+    certifier.certify(model, x)
+    print(time.perf_counter() - started, flush=True)
+    if not sys.stdin.readline():
+      return
+
+
+def seconds(work: str, other: pathlib.Path, rounds: int) -> dict[str, list]:
+  """Seconds of every turn of both sides."""
+  workers = {"before": _Worker(other, work), "now": _Worker(_HERE, work)}
+  found = {name: [] for name in workers}
   for number in range(rounds):
-    names = list(trainers) if number % 2 else list(reversed(trainers))
+    names = list(workers) if number % 2 else list(reversed(workers))
     for name in names:
-      found[name].append(1e3 * trainers[name].turn() / _STEPS[network])
-  for trainer in trainers.values():
-    trainer.close()
+      found[name].append(workers[name].turn())
+  for worker in workers.values():
+    worker.close()
+  return found
+
+
+def row(what: str, found: dict[str, list], turns: int, target: float) -> dict:
+  """Milliseconds of both, and the ratio of their speeds."""
   ratios = [a / b for a, b in zip(found["before"], found["now"])]
+  spent = {
+    f"{name}, ms": round(1e3 * statistics.median(times) / turns, 2)
+    for name, times in found.items()
+  }
   return {
-    "network": network,
-    "before, ms": round(statistics.median(found["before"]), 2),
-    "now, ms": round(statistics.median(found["now"]), 2),
+    "work": what,
+    **spent,
     "speed now / before": round(statistics.median(ratios), 3),
-    "at least": _TARGET,
+    "at least": target,
   }
 
 
 def main(argv) -> None:
-  """Compares all networks, or trains one for a comparison."""
+  """Compares all work, or does one for a comparison."""
   if len(argv) > 1:
     raise app.UsageError(f"Unexpected arguments {argv[1:]}.")
-  if _NETWORK.value:
-    train(_NETWORK.value, _OTHER.value)
-    return
   if not _OTHER.value:
     raise app.UsageError("Expected --other, the folder of another checkout.")
+  if _WORK.value:
+    sys.path.insert(0, _OTHER.value)
+    kind, *rest = _WORK.value.split()
+    certify_with(kind, int(rest[0]), rest[1]) if rest else train(kind)
+    return
   other = pathlib.Path(_OTHER.value).resolve()
   most = _ROWS // _BATCH * _EPOCHS // max(_STEPS.values()) - 1
-  rounds = min(_ROUNDS.value, most)
-  rows = [compare(network, other, rounds) for network in _STEPS]
-  table.show(f"A private step of fit, batch {_BATCH}", rows)
+  tables = {}
+  if "steps" in _WHAT.value:
+    tables[f"A private step of fit, batch {_BATCH}"] = [
+      row(
+        network,
+        seconds(network, other, min(_ROUNDS.value, most)),
+        turns,
+        _STEP_TARGET,
+      )
+      for network, turns in _STEPS.items()
+    ]
+  if "certificates" in _WHAT.value:
+    tables["A certification"] = [
+      row(
+        f"{kind}, {inputs:,} inputs, {label} {amount}",
+        seconds(f"{kind} {inputs} {amount}", other, _CERTIFICATE_ROUNDS),
+        1,
+        _CERTIFICATE_TARGET,
+      )
+      for label, work in (("draws", _SMOOTHING), ("largest", _BOUNDS))
+      for kind, inputs, amount in work
+    ]
+  for title, rows in tables.items():
+    table.show(title, rows)
   if _OUTPUT.value:
-    table.write_json(_OUTPUT.value, {"rows": rows})
+    table.write_json(_OUTPUT.value, tables)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import tensorflow as tf
 from absl import app
 from absl import flags
 
+from benchmarks import networks
 from benchmarks import table
 from tf_privrob import bounds
 
@@ -45,21 +46,6 @@ _EPS = 0.1
 _RANGE = (0.0, 1.0)
 _SPEED_TARGET = 3.0
 _STEP_TARGET = 2.5
-
-
-def network() -> tf.keras.Model:
-  """Two convolutions and two dense layers, as IBP's small network."""
-  layers = tf.keras.layers
-  return tf.keras.Sequential(
-    [
-      layers.InputLayer((28, 28, 1)),
-      layers.Conv2D(16, 4, 2, "same", activation="relu"),
-      layers.Conv2D(32, 4, 2, "same", activation="relu"),
-      layers.Flatten(),
-      layers.Dense(100, activation="relu"),
-      layers.Dense(10),
-    ]
-  )
 
 
 def images(count: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -123,7 +109,7 @@ def best_of(sides: dict) -> dict[str, float]:
 
 def speed() -> list[dict]:
   """Images a second, ours and written down eagerly."""
-  model = network()
+  model = networks.build("strided")
   x, _ = images(_IMAGES.value)
   ours = tf.function(
     lambda x: bounds.Interval().output_bounds(model, x, _EPS, _RANGE)
@@ -150,7 +136,7 @@ def speed() -> list[dict]:
 
 def steps() -> list[dict]:
   """A step on (CE of logits + CE of worst-case logits) / 2, and others."""
-  model = network()
+  model = networks.build("strided")
   x, y = images(_BATCH.value)
   cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
   optimizer = tf.keras.optimizers.Adam(1e-4)
@@ -193,7 +179,7 @@ def steps() -> list[dict]:
 
 def dual_memory(batch: int) -> float:
   """Peak MiB of this process with worst-case logits of the exact dual."""
-  model = network()
+  model = networks.build("strided")
   x, y = images(batch)
   run = tf.function(
     lambda: bounds.Dual().worst_case_logits(model, x, y, _EPS, _RANGE)

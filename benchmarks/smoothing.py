@@ -27,6 +27,7 @@ import tensorflow as tf
 from absl import app
 from absl import flags
 
+from benchmarks import networks
 from benchmarks import table
 from tf_privrob import certify
 from tf_privrob import data
@@ -59,32 +60,6 @@ _WORK = (
   ("two_conv", 20, 100),
   ("two_conv", 1, 10_000),
 )
-
-
-def network(name: str) -> tf.keras.Model:
-  """The networks of `peers_torch_smoothing`, layer by layer."""
-  layers = tf.keras.layers
-  body = {
-    "tutorial": [
-      layers.Conv2D(16, 8, 2, "same", activation="relu"),
-      layers.MaxPool2D(2, 1),
-      layers.Conv2D(32, 4, 2, activation="relu"),
-      layers.MaxPool2D(2, 1),
-      layers.Flatten(),
-      layers.Dense(32, activation="relu"),
-    ],
-    "two_conv": [
-      layers.Conv2D(32, 3, padding="same", activation="relu"),
-      layers.MaxPool2D(),
-      layers.Conv2D(64, 3, padding="same", activation="relu"),
-      layers.MaxPool2D(),
-      layers.Flatten(),
-      layers.Dense(128, activation="relu"),
-    ],
-  }[name]
-  return tf.keras.Sequential(
-    [layers.InputLayer((28, 28, 1)), *body, layers.Dense(10)]
-  )
 
 
 def ours(model: tf.keras.Model, images: int, draws: int) -> float:
@@ -147,7 +122,7 @@ def compare(peer: TorchPeer) -> list[dict]:
   """One row a piece of work."""
   rows = []
   for name, images, draws in _WORK:
-    model = network(name)
+    model = networks.build(name)
     best, torch_best = float("inf"), {}
     for _ in range(_ROUNDS.value):
       best = min(best, ours(model, images, draws))
@@ -171,7 +146,7 @@ def compare(peer: TorchPeer) -> list[dict]:
 
 def profile(name: str) -> list[dict]:
   """Microseconds a draw of the noise, one thread, and of the network."""
-  model, batch = network(name), 8 * votes.BLOCK
+  model, batch = networks.build(name), 8 * votes.BLOCK
   noise = grid.GridNoise("gaussian", _STDDEV, (28, 28, 1))
   image, fixed = np.zeros(noise.shape), tf.zeros([batch, *noise.shape])
   classify = tf.function(lambda x: tf.argmax(model(x), axis=1))
@@ -197,7 +172,7 @@ def profile(name: str) -> list[dict]:
 def trained() -> tuple[tf.keras.Model, np.ndarray, np.ndarray]:
   """A network trained under noise for some seconds, and test images."""
   mnist = data.load("mnist_5k")
-  model = network("tutorial")
+  model = networks.build("tutorial")
   noisy = tf.keras.Sequential([tf.keras.layers.GaussianNoise(_STDDEV), model])
   noisy.compile(
     tf.keras.optimizers.Adam(2e-3),
@@ -259,7 +234,7 @@ def main(argv) -> None:
   tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
   tf.config.threading.set_inter_op_parallelism_threads(_THREADS.value)
   if _MEMORY_OF.value:
-    ours(network("tutorial"), 1, _MEMORY_OF.value)
+    ours(networks.build("tutorial"), 1, _MEMORY_OF.value)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
     return
   load = round(os.getloadavg()[0], 2)

@@ -8,6 +8,7 @@ of networks without a seed are the same in every run.
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import pathlib
 import random
@@ -33,6 +34,13 @@ hypothesis.settings.register_profile(
   "repeatable", derandomize=True, deadline=None, database=None
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_collection_finish():
+  """What is imported stays: the collector need not look at it every time."""
+  gc.collect()
+  gc.freeze()
+  gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -150,6 +150,11 @@ def _without_rounding(step, inputs, output):
   return tf.zeros_like(output)
 
 
+def _spread_without_rounding(operation, size, radius):
+  del size
+  return operation.absolute(radius)
+
+
 def _caught(domain, seeds):
   sound = dataclasses.replace(domain, arithmetic="outward")
   return sum(escapes(sound, seed)[0] for seed in seeds)
@@ -172,6 +177,7 @@ def test_a_broken_rule_escapes(broken):
 
 def test_rounding_that_nobody_pays_for_escapes(monkeypatch):
   monkeypatch.setattr(rounding, "slack", _without_rounding)
+  monkeypatch.setattr(rounding, "spread", _spread_without_rounding)
   assert _caught(bounds.Interval(), QUICK) > 0
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tests.bounds import networks
 from tf_privrob import attacks
 from tf_privrob import bounds
+from tf_privrob.bounds import domain as domain_lib
 from tf_privrob.bounds import projection
 
 EPS = 0.1
@@ -219,13 +220,17 @@ def test_a_batch_is_its_examples(domain, network):
 # Broken rules are seen by the laws above.
 
 
-class _NoAbsolute(bounds.Interval):
+class _ByAffine(bounds.Interval):
+  rounded = domain_lib.ForwardDomain.rounded  # outward too
+
+
+class _NoAbsolute(_ByAffine):
   def affine(self, operation, element):
     found = super().affine(operation, element)
     return found._replace(radius=tf.abs(operation.linear(element.radius)))
 
 
-class _NoBias(bounds.Interval):
+class _NoBias(_ByAffine):
   def affine(self, operation, element):
     found = super().affine(operation, element)
     return found._replace(centre=operation.linear(element.centre))

@@ -94,8 +94,13 @@ def test_the_slack_of_one_layer_by_hand():
   found = rounding.slack(step, [size], tf.constant([[11.5]], tf.float64))
   # Two products, a sum, a bias: 4 roundings of 3 + 8 + 1/2.
   np.testing.assert_allclose(found, [[1.01 * 4 * 2**-24 * 11.5]], rtol=1e-6)
-  beyond = rounding.slack(step, [size], tf.constant([[1e38]], tf.float64))
-  assert np.isinf(beyond.numpy()).all()
+  # |W| (r + share (|h| + r)) and the bias' share, in one.
+  radius = tf.constant([[0.25, 0.5]], tf.float64)
+  joined = rounding.spread(step.operation, size, radius)
+  np.testing.assert_allclose(joined - found, [[0.75 + 2.0]], rtol=1e-6)
+  for huge in (1e38, np.inf, np.nan):
+    beyond = rounding.spread(step.operation, size + huge, radius)
+    assert not np.isfinite(beyond.numpy()).any()
 
 
 def _dense(kernel, activation=None):

@@ -60,21 +60,36 @@ class Affine(abc.ABC):
       return tf.nn.bias_add(total, bias)
     return total + bias
 
-  def magnitude(self, size: tf.Tensor) -> tf.Tensor:
-    """|W| size + |b|: at least the sum of all terms' sizes, |h| <= size."""
-    total, bias = self.absolute(size), self.bias(size.dtype)
-    return total if bias is None else total + tf.abs(bias)
+  def magnitude(
+    self, size: tf.Tensor, radius: float | tf.Tensor = 0.0, share: float = 1.0
+  ) -> tf.Tensor:
+    """|W| radius + share (|W| size + |b|), by one product.
 
-  def reach(self, size: tf.Tensor) -> tf.Tensor:
+    The second summand, with share 1, is at least the sum of the sizes of all
+    terms of z, where |h| <= size.
+    """
+    total, bias = self.absolute(radius + share * size), self.bias(size.dtype)
+    return total if bias is None else total + share * tf.abs(bias)
+
+  def most(self, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    """Two numbers: the largest row sum of |W|, and the largest |b|."""
+    weights = self.absolute(tf.ones([1, *self.input_shape], dtype))
+    bias = self.bias(dtype)
+    largest = 0.0 if bias is None else tf.reduce_max(tf.abs(bias))
+    return tf.reduce_max(weights), tf.cast(largest, dtype)
+
+  def reach(self, total: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """How far z can be off, in units of what numbers are off by, if all are.
 
     |W| for the h, the sum of all |h| for the weights, and one for each sum and
-    product; the unit is so small that its square does not count.
+    product; the unit is so small that its square does not count. One bound for
+    all values of an example.
+
+    Args:
+      total: the sum of the |h| of each example.
+      weights: the largest row sum of |W|.
     """
-    ones = tf.ones([1, *self.input_shape], size.dtype)
-    most = tf.reduce_max(size, list(range(1, size.shape.rank)))
-    most = tf.reshape(most, [-1] + [1] * len(self.output_shape))
-    return self.absolute(ones) + self.terms * (most + 1)
+    return weights + self.terms * (total + 1)
 
 
 class Dense(Affine):
@@ -306,19 +321,29 @@ class BatchNormalization(Affine):
       bias += _read(self._layer.beta, dtype)
     return bias
 
-  def magnitude(self, size):
-    """|s| (size + |mean|) + |beta|: in whatever order Keras sums them."""
-    total = self.absolute(size + self._mean_size(size.dtype))
+  def magnitude(self, size, radius=0.0, share=1.0):
+    """The second summand is |s| (size + |mean|) + |beta|.
+
+    In whatever order Keras adds them.
+    """
+    size = size + self._mean_size(size.dtype)
+    total = self.absolute(radius + share * size)
     if self._layer.beta is not None:
-      total += tf.abs(_read(self._layer.beta, size.dtype))
+      total += share * tf.abs(_read(self._layer.beta, size.dtype))
     return total
 
-  def reach(self, size):
+  def most(self, dtype):
+    """With |s mean| in the bias, whatever of it beta cancels."""
+    weights, _ = super().most(dtype)
+    zero = tf.zeros([1, *self.input_shape], dtype)
+    return weights, tf.reduce_max(self.magnitude(zero))
+
+  def reach(self, total, weights):
     """As above; gamma is divided by the deviation, which makes it larger."""
-    variance = _read(self._layer.moving_variance, size.dtype)
-    scale = tf.math.rsqrt(variance + self._layer.epsilon)
-    size = size + self._mean_size(size.dtype)
-    return self.terms * (self.absolute(tf.ones_like(size)) + scale * size + 1)
+    variance = _read(self._layer.moving_variance, total.dtype)
+    scale = tf.reduce_max(tf.math.rsqrt(variance + self._layer.epsilon))
+    total += tf.reduce_max(self._mean_size(total.dtype))
+    return self.terms * (weights + scale * total + 1)
 
   def _mean_size(self, dtype):
     return tf.abs(_read(self._layer.moving_mean, dtype))

@@ -233,8 +233,15 @@ class ForwardDomain(Domain):
     program: program_lib.Program,
     box: Box,
     num_steps: int | None = None,
+    apart: int = 0,
   ) -> tuple[list[Any], dict[int, tf.Tensor]]:
     """Carries a box through the first `num_steps` steps.
+
+    Args:
+      program: the network.
+      box: of its inputs.
+      num_steps: None: all.
+      apart: the first step whose slack is wanted by itself.
 
     Returns:
       The elements of all values, and by step what "outward" added to them.
@@ -242,27 +249,44 @@ class ForwardDomain(Domain):
     elements, slacks = [self.start(box)], {}
     for index, step in enumerate(program.steps[:num_steps]):
       inputs = [elements[value] for value in step.inputs]
-      if step.is_affine:
-        element = self.affine(step.operation, inputs[0])
-      elif step.is_activation:
-        element = self.activation(step.operation, inputs[0])
+      if self.arithmetic != "outward":
+        element = self._exact(step, inputs)
+      elif index < apart:
+        element = self.rounded(step, inputs)
       else:
-        element = self.add(inputs)
-      if self.arithmetic == "outward":
-        sizes = [self._size(part) for part in inputs]
-        slack = rounding.slack(step, sizes, self._size(element))
+        element = self._exact(step, inputs)
+        slack = self._slack(step, inputs, element)
         if slack is not None:
           slacks[index] = slack
           element = self.widen(element, slack)
       elements.append(element)
     return elements, slacks
 
-  def _size(self, element):
+  def rounded(self, step: program_lib.Step, inputs: Sequence[Any]) -> Any:
+    """The element behind a step, with what rounding adds to it."""
+    element = self._exact(step, inputs)
+    slack = self._slack(step, inputs, element)
+    return element if slack is None else self.widen(element, slack)
+
+  def _exact(self, step, inputs):
+    if step.is_affine:
+      return self.affine(step.operation, inputs[0])
+    if step.is_activation:
+      return self.activation(step.operation, inputs[0])
+    return self.add(inputs)
+
+  def _slack(self, step, inputs, element):
+    sizes = [self.size(part) for part in inputs]
+    return rounding.slack(step, sizes, self.size(element))
+
+  def size(self, element: Any) -> tf.Tensor:
+    """The largest size of every value."""
     found = self.box(element)
     return tf.abs(found.centre) + found.radius
 
   def _output_bounds(self, program, box):
-    found = self.box(self.run(program, box)[0][-1])
+    elements, _ = self.run(program, box, apart=len(program.steps))
+    found = self.box(elements[-1])
     return found.centre - found.radius, found.centre + found.radius
 
   def _maximum(self, program, box, rows):
@@ -271,7 +295,7 @@ class ForwardDomain(Domain):
       tail -= 1
     # The slacks of the tail need all steps.
     outward = self.arithmetic == "outward"
-    elements, slacks = self.run(program, box, None if outward else tail)
+    elements, slacks = self.run(program, box, None if outward else tail, tail)
     constant = tf.zeros([], rows.dtype)
     for index in reversed(range(tail, len(program.steps))):
       operation = program.steps[index].operation

@@ -8,6 +8,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from tf_privrob.bounds import domain
+from tf_privrob.bounds import rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,15 @@ class Interval(domain.ForwardDomain):
     """W mu + b and |W| r."""
     centre = operation.apply(element.centre)
     return domain.Box(centre, operation.absolute(element.radius))
+
+  def rounded(self, step, inputs):
+    """|W| (r + gamma (|mu| + r)) in one product where there is one."""
+    if not (step.is_affine and step.operation.terms):
+      return super().rounded(step, inputs)
+    (element,) = inputs
+    size = self.size(element)
+    radius = rounding.spread(step.operation, size, element.radius)
+    return domain.Box(step.operation.apply(element.centre), radius)
 
   def activation(self, operation, element):
     """The interval between f(mu - r) and f(mu + r)."""

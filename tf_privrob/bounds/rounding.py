@@ -18,17 +18,19 @@ of 2^-126 each, which large weights and values beside them multiply
 What this assumes: IEEE sums and products, so CPUs, or GPUs without TF32 (no
 Winograd or FFT convolutions), and the approximations of tanh and the like to
 within `Activation.rounding`. Where a value or a part of its sum might overflow
-float32, the slack is infinite; as tanh and its like would make a finite number
-of it again, while the network has NaN, it is infinite behind every activation
-of such a value too. Then nothing is verified.
+float32, the slack of its whole example is infinite; as tanh and its like would
+make a finite number of it again, while the network has NaN, it is infinite
+behind every activation of such a value too. Then nothing is verified.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tf_privrob.bounds import affine
 from tf_privrob.bounds import program as program_lib
 
 _UNIT = 2.0**-24
@@ -53,23 +55,50 @@ def slack(
   """
   operation = step.operation
   if step.is_affine:
-    if not operation.terms:
-      return None
-    size = operation.magnitude(inputs[0])
-    reach = operation.reach(inputs[0])
-    found = _gamma(operation.terms) * size + SMALLEST * reach
-    # A mean is a sum first, a factor is a quotient of weights.
-    largest = operation.terms * size + reach
-  elif step.is_activation:
-    found = operation.rounding * (output + 1)
-    largest = inputs[0]
+    return spread(operation, inputs[0]) if operation.terms else None
+  if step.is_activation:
+    found = _MARGIN * operation.rounding * (output + 1)
+    largest = _total(inputs[0])
   else:
-    largest = tf.add_n(list(inputs))
-    found = _gamma(len(inputs)) * largest
-  found = _MARGIN * found + _TINY
-  # NaN is not below anything.
-  safe = (largest < _HUGE) & (output < _HUGE)
-  return tf.where(safe, found, tf.constant(float("inf"), found.dtype))
+    total = tf.add_n(list(inputs))
+    found = _MARGIN * _gamma(len(inputs)) * total
+    largest = _total(total)
+  return found + _TINY + _if_huge(largest)
+
+
+def spread(
+  operation: affine.Affine, size: tf.Tensor, radius: float | tf.Tensor = 0.0
+) -> tf.Tensor:
+  """The radius behind an affine map: |W| radius and the slack, together.
+
+  Args:
+    operation: a map with arithmetic, `terms` > 0.
+    size: the largest size of each input.
+    radius: how far each input can be from its centre.
+  """
+  share = _MARGIN * _gamma(operation.terms)
+  total = _total(size, len(operation.output_shape))
+  weights, bias = operation.most(size.dtype)
+  reach = operation.reach(total, weights)
+  # A mean is a sum first, a factor is a quotient of weights.
+  largest = operation.terms * (total * weights + bias) + reach
+  rest = _MARGIN * SMALLEST * reach + _TINY + _if_huge(largest)
+  return operation.magnitude(size, radius, share) + rest
+
+
+def _total(size: tf.Tensor, rank: int | None = None) -> tf.Tensor:
+  """The sum of the sizes in each example, [n, 1, ...]: at least the largest.
+
+  NaN and inf stay what they are in a sum, as they need not in a maximum.
+  """
+  total = tf.reduce_sum(size, list(range(1, size.shape.rank)))
+  rank = size.shape.rank - 1 if rank is None else rank
+  return tf.reshape(total, [-1] + [1] * rank)
+
+
+def _if_huge(largest: tf.Tensor) -> tf.Tensor:
+  """Infinite where float32 might overflow, else 0; NaN is not below."""
+  return tf.where(largest < _HUGE, tf.zeros_like(largest), math.inf)
 
 
 def _gamma(terms: int) -> float:

@@ -216,7 +216,7 @@ class RandomizedSmoothing(certifier.Certifier):
     num_classes = certifier.num_classes_of(logits_fn, x, self.num_classes)
     device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
     batch_size = self.batch_size or _BATCH[device]
-    door.rows(logits_fn, [self.noisy_batch(x, batch_size)])
+    logits_fn = door.rows(logits_fn, [self.noisy_batch(x, batch_size)])
     group = min(
       max(1, _GROUP_DRAWS // self.num_estimation), _MOST_IN_GROUP, len(x)
     )

@@ -18,7 +18,7 @@ from tf_privrob.certify import certifier
 
 # Inputs at a time: what other domains carry is as wide as the input.
 _BATCH, _WIDE_BATCH = 256, 8
-_READ = 256  # inputs at which the logits are compared with bounds
+_READ = 64  # inputs at which the logits are compared with bounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +165,7 @@ class VerifiedBound(certifier.Certifier):
     """
     domain = self._sound
 
-    @tf.function
+    @tf.function(autograph=False)
     def verify(x, logits, attack_eps):
       classes = tf.argmax(logits, axis=1)
       worst = domain.worst_case_logits(

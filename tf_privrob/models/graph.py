@@ -91,6 +91,35 @@ def is_graph(model: tf.keras.layers.Layer) -> bool:
   return type(model) in MODELS and bool(model.inputs and model.outputs)
 
 
+def is_plain(layer: tf.keras.layers.Layer) -> bool:
+  """Whether a call runs no Python but Keras' own: its trace is all of it.
+
+  Layers that hold others, such as recurrent ones, are not looked into; those
+  in half precision are left out, as a graph rounds fewer of their numbers.
+  """
+  if overridden(layer) or exchanged(layer):
+    return False
+  if layer.compute_dtype not in _FLOATS:
+    return False
+  if type(layer) in MODELS:
+    return is_graph(layer) and all(map(is_plain, layer.layers))
+  functions = [
+    value
+    for name, value in vars(layer).items()
+    if name.endswith("activation") and value is not None
+  ]
+  layers = tf.keras.layers.Layer
+  return (
+    not any(isinstance(part, layers) for part in layer.submodules)
+    and _stands_in("layer", type(layer))
+    and all(_stands_in("activation", one) for one in functions)
+  )
+
+
+def _stands_in(kind: str, found: object) -> bool:
+  return any(found is one for one in known.TABLES[kind].values())
+
+
 def require_layer(layer: tf.keras.layers.Layer) -> None:
   """Refuses a layer that was changed as an object, or in low precision."""
   _require_own_methods(layer)
