@@ -154,9 +154,7 @@ def _fixed(source: Source) -> bool:
   from tf_privrob import methods
 
   kind = methods.class_of(source.method, source.config)
-  if kind is methods.SecureSGD:
-    return source.config.variant == "released_code"
-  return kind in (methods.DPAL, methods.AdLM)
+  return kind.has_fixed_batches(source.config)
 
 
 def _changes(source: Source, steps: int | None) -> tuple[dict[str, Any], int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 DEFAULT_STDDEV = 0.25
@@ -114,26 +112,20 @@ def choose_certifier(
   if claimed:
     return _claimed_certifier(own() if own is not None else None, stddev)
   own = own() if stddev is None and own is not None else None
-  if isinstance(own, (certify.LinearMargin, certify.VerifiedBound)):
-    return own  # nothing is drawn
-  proven = (certify.RandomizedSmoothing, certify.SingleLayerCertificate)
-  if isinstance(own, proven):
-    return dataclasses.replace(own, **settings)
+  if own is not None and own.kind == "proven":
+    return own.with_draws(**settings)
   stddev = DEFAULT_STDDEV if stddev is None else stddev
   return certify.RandomizedSmoothing(stddev, **settings)
 
 
 def _claimed_certifier(own, stddev: float | None):
   """As the method sets it: draws and confidence are part of the claim."""
-  from tf_privrob import certify
-
   if stddev is not None:
     raise ValueError(
       "Expected claimed sizes or smoothing_stddev, received both: claims are"
       " about the method's own noise."
     )
-  claims = (certify.VerifiedInference, certify.SecureSGDInference)
-  if not isinstance(own, claims):
+  if own is None or own.kind != "claimed":
     raise ValueError(
       "Expected a method that claims sizes without a proof (dpal, secure_sgd),"
       f" received one whose own certificate is {type(own).__name__}. Leave"

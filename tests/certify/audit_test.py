@@ -308,7 +308,7 @@ def test_points_at_the_rim_lose_next_to_nothing(norm):
 
 def _target(num_estimation=400):
   certifier = _smoothing(num_estimation=num_estimation, confidence=0.95)
-  return audit_targets.target_of(certifier, _halfspace, _NEAR)
+  return certifier.target(_halfspace, _NEAR)
 
 
 def test_a_verdict_errs_no_more_often_than_it_says():
@@ -564,7 +564,9 @@ def test_bad_settings_and_certifiers():
     def _stream(self, *args):
       raise AssertionError
 
-  with pytest.raises(ValueError, match=r"whose classifier is known.*Other"):
+  with pytest.raises(
+    ValueError, match=r"which classifier its rows are about.*Other"
+  ):
     _audit(Other(), model, x, rows)
   together = certify.VerifiedInference(0.3, 1.0, 2.0, inputs_together=True)
   row = certify.Certificate(

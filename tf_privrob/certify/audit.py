@@ -15,7 +15,6 @@ from tf_privrob import models
 from tf_privrob import progress as progress_lib
 from tf_privrob import validate
 from tf_privrob.certify import audit_search
-from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import record
@@ -85,7 +84,7 @@ def audit_certificates(
   model = models.model_hash(logits_fn, model_id)
   if model and any(row.model for row in rows):
     record.check_stamps(rows, model, "the certificates")
-  target = audit_targets.target_of(certifier, logits_fn, x, verdict_draws)
+  target = certifier.target(logits_fn, x, verdict_draws)
   radii = _radii(rows, x)
   box = _box(target, x, radii)
   search = audit_search.Search(

@@ -13,14 +13,8 @@ import tensorflow as tf
 from tf_privrob import binomial
 from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import grid
-from tf_privrob.certify import margin
 from tf_privrob.certify import noisy_scores
 from tf_privrob.certify import score_bounds
-from tf_privrob.certify import secure_sgd
-from tf_privrob.certify import single_layer
-from tf_privrob.certify import smoothing
-from tf_privrob.certify import verified
-from tf_privrob.certify import verified_inference
 from tf_privrob.certify import votes
 
 _GROUP = 16  # points that vote together
@@ -160,60 +154,16 @@ class Randomised:
 Target = Union[Deterministic, Randomised]
 
 
-def target_of(
-  certifier: certifier_lib.Certifier,
+def smoothed(
   model: Any,
   x: np.ndarray,
-  draws: int | None = None,
-) -> Target:
-  """The classifier that the certifier's rows are about.
-
-  Args:
-    certifier: its settings say which noise the classifier draws.
-    model: what was certified.
-    x: inputs, for their shape and the number of classes.
-    draws: of a verdict; None: as many as the certifier estimates with.
-
-  Raises:
-    ValueError: for a certifier whose classifier nobody described here.
-  """
-  if isinstance(certifier, margin.LinearMargin):
-    return Deterministic(model)
-  if isinstance(certifier, verified.VerifiedBound):
-    network = getattr(model, "bounded_network", model)
-    return Deterministic(network, certifier.value_range)
-  if isinstance(certifier, smoothing.RandomizedSmoothing):
-    return _smoothed(certifier, model, x, draws)
-  passes, bound = _passes(certifier, model)
-  return _noisy_inside(certifier, model, x, draws, passes, bound)
-
-
-def _passes(certifier, model) -> tuple[list[noisy_scores.Pass], str]:
-  """Which noise one draw of a model with noise inside takes."""
-  if isinstance(certifier, single_layer.SingleLayerCertificate):
-    return [certifier.noise_pass(model)], certifier.bound
-  if isinstance(certifier, secure_sgd.SecureSGDInference):
-    scale = model.fresh_hidden_stddev
-    drawn = noisy_scores.Pass("hidden", scale, "gaussian")
-    return [drawn], "clopper_pearson"
-  if isinstance(certifier, verified_inference.VerifiedInference):
-    if certifier.inputs_together:
-      raise ValueError(
-        "Expected inputs_together=False: with batch statistics an input's class"
-        " depends on the inputs beside it, and no row is about one input."
-      )
-    return certifier.noise_passes(), certifier.bound
-  raise ValueError(
-    "Expected a certifier whose classifier is known: RandomizedSmoothing,"
-    " SingleLayerCertificate, LinearMargin, VerifiedBound, VerifiedInference or"
-    f" SecureSGDInference, received {type(certifier).__name__}."
-  )
-
-
-def _smoothed(certifier, model, x, draws) -> Randomised:
+  stddev: float,
+  num_selection: int,
+  num_estimation: int,
+) -> Randomised:
+  """The votes of a model under Gaussian noise at its input."""
   logits_fn = certifier_lib.as_logits_fn(model)
   num_classes = certifier_lib.num_classes_of(logits_fn, x, None)
-  stddev = certifier.smoothing_stddev
   noise = grid.GridNoise("gaussian", stddev, x.shape[1:])
   counters = {}
 
@@ -238,15 +188,21 @@ def _smoothed(certifier, model, x, draws) -> Randomised:
     return found
 
   return Randomised(
-    logits,
-    draw,
-    "clopper_pearson",
-    certifier.num_selection,
-    draws or certifier.num_estimation,
+    logits, draw, "clopper_pearson", num_selection, num_estimation
   )
 
 
-def _noisy_inside(certifier, model, x, draws, passes, bound) -> Randomised:
+def noisy_inside(
+  model: Any,
+  x: np.ndarray,
+  passes: Sequence[noisy_scores.Pass],
+  bound: str,
+  batch_size: int | None,
+  num_selection: int = 100,
+  *,
+  num_estimation: int,
+) -> Randomised:
+  """The expected scores of a model with noise inside, which passes draw."""
   _, num_classes = noisy_scores.check_model(model, x[:1])
   samplers = {}
 
@@ -268,18 +224,11 @@ def _noisy_inside(certifier, model, x, draws, passes, bound) -> Randomised:
     key = tuple(seed)
     if key not in samplers:
       samplers[key] = noisy_scores.NoisyScores(
-        model, num_classes, passes, certifier.batch_size, key
+        model, num_classes, passes, batch_size, key
       )
     return list(samplers[key].stream(points, indices, stage, num_draws))
 
-  estimation = getattr(certifier, "num_estimation", None) or certifier.num_draws
-  return Randomised(
-    logits,
-    draw,
-    bound,
-    getattr(certifier, "num_selection", 100),
-    draws or estimation,
-  )
+  return Randomised(logits, draw, bound, num_selection, num_estimation)
 
 
 def _votes_only(tally: votes.Tally, num_draws: int) -> score_bounds.Scores:

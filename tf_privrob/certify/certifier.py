@@ -10,6 +10,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +19,9 @@ import tensorflow as tf
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import gate
+
+if TYPE_CHECKING:
+  from tf_privrob.certify import audit_targets as targets
 
 LogitsFn = Callable[[tf.Tensor], tf.Tensor]
 
@@ -28,10 +33,17 @@ class Certifier(abc.ABC):
   `stream`, `certify` and `certify.run` follow from it. A deterministic
   certifier ignores `seed` and states confidence 1.
 
+  Attributes:
+    kind: "proven" or "claimed", as in its rows.
+    randomised: whether its rows hold with a probability, over draws.
+
   Every proven row comes through a `gate.Gate`: `stream`, which no subclass may
   replace, opens it, and refuses rows of a certifier that did not let the model
   pass.
   """
+
+  kind: ClassVar[str] = "proven"
+  randomised: ClassVar[bool] = False
 
   def __init_subclass__(cls, **kwargs):
     super().__init_subclass__(**kwargs)
@@ -102,6 +114,31 @@ class Certifier(abc.ABC):
     """A certifier that may save work that matters for no radius in `radii`."""
     del radii
     return self
+
+  def with_draws(
+    self, num_selection: int, num_estimation: int, confidence: float
+  ) -> Certifier:
+    """The same certifier with other draws, where it draws and they are its own.
+
+    Those of a claim belong to the claim.
+    """
+    del num_selection, num_estimation, confidence
+    return self
+
+  def target(
+    self, model: Any, x: np.ndarray, draws: int | None = None
+  ) -> targets.Target:
+    """The classifier that the rows are about, for an audit.
+
+    Args:
+      model: what was certified.
+      x: inputs, for their shape and the number of classes.
+      draws: of a verdict; None: as many as the certifier estimates with.
+    """
+    raise ValueError(
+      "Expected a certifier that says which classifier its rows are about, by"
+      f" `target`, received {type(self).__name__}."
+    )
 
   def settings(self) -> dict[str, Any]:
     """All that determines the certificates, as JSON values."""

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import validate
+from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import feature_bounds
@@ -85,6 +86,11 @@ class LinearMargin(certifier.Certifier):
         f"Expected feature_error=0 without lipschitz, received"
         f" {self.feature_error!r}: the rounding of known features is computed."
       )
+
+  def target(self, model, x, draws=None):
+    """The model itself."""
+    del x, draws
+    return audit_targets.Deterministic(model)
 
   def _stream(self, door, x, y, seed, indices):
     """Yields one proven row an input; the model is a Keras model."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from tf_privrob import binomial
 from tf_privrob import validate
+from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import noisy_scores
@@ -147,6 +148,9 @@ class SecureSGDInference(certifier.Certifier):
     batch_size: noisy inputs a forward pass; None chooses by device.
   """
 
+  kind = "claimed"
+  randomised = True
+
   form: str = "released_code"
   attack_norm_bound: float = 0.2
   dp_epsilon: float = 4.0
@@ -172,6 +176,18 @@ class SecureSGDInference(certifier.Certifier):
   def norm(self) -> str:
     """The norm that the size is compared in."""
     return "linf" if self.form == "released_code" else "l2"
+
+  def target(self, model, x, draws=None):
+    """The votes of the model with the noise of its first layer."""
+    scale = model.fresh_hidden_stddev
+    return audit_targets.noisy_inside(
+      model,
+      x,
+      [noisy_scores.Pass("hidden", scale, "gaussian")],
+      "clopper_pearson",
+      self.batch_size,
+      num_estimation=draws or self.num_draws,
+    )
 
   def settings(self) -> dict[str, Any]:
     """All settings but `batch_size`, which changes no draw."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from tf_privrob import models
 from tf_privrob import validate
+from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import noisy_scores
@@ -120,6 +121,8 @@ class SingleLayerCertificate(certifier.Certifier):
       for; a model with other weights is then refused. "": nobody looks.
   """
 
+  randomised = True
+
   scale: float
   position: str = "input"
   norm: str = "linf"
@@ -223,6 +226,27 @@ class SingleLayerCertificate(certifier.Certifier):
     """Itself: every input runs to its end."""
     sequential.check_radii(radii)
     return self
+
+  def with_draws(self, num_selection, num_estimation, confidence):
+    """The same noise, other draws."""
+    return dataclasses.replace(
+      self,
+      num_selection=num_selection,
+      num_estimation=num_estimation,
+      confidence=confidence,
+    )
+
+  def target(self, model, x, draws=None):
+    """The expected scores of the model with fresh noise in its layer."""
+    return audit_targets.noisy_inside(
+      model,
+      x,
+      [self.noise_pass(model)],
+      self.bound,
+      self.batch_size,
+      self.num_selection,
+      draws or self.num_estimation,
+    )
 
   def settings(self) -> dict[str, Any]:
     """All settings but `batch_size`, which changes no draw."""

@@ -15,6 +15,7 @@ from scipy import special
 
 from tf_privrob import binomial
 from tf_privrob import validate
+from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import gate
@@ -70,6 +71,8 @@ class RandomizedSmoothing(certifier.Certifier):
     radii: radii of interest; empty: no early stop.
   """
 
+  randomised = True
+
   smoothing_stddev: float
   num_selection: int = 100
   num_estimation: int = 10_000
@@ -99,6 +102,25 @@ class RandomizedSmoothing(certifier.Certifier):
   def for_radii(self, radii: Sequence[float]) -> RandomizedSmoothing:
     """The same certifier with the early stop for these radii."""
     return dataclasses.replace(self, radii=tuple(radii))
+
+  def with_draws(self, num_selection, num_estimation, confidence):
+    """The same noise, other draws."""
+    return dataclasses.replace(
+      self,
+      num_selection=num_selection,
+      num_estimation=num_estimation,
+      confidence=confidence,
+    )
+
+  def target(self, model, x, draws=None):
+    """The smoothed classifier g."""
+    return audit_targets.smoothed(
+      model,
+      x,
+      self.smoothing_stddev,
+      self.num_selection,
+      draws or self.num_estimation,
+    )
 
   def settings(self) -> dict[str, Any]:
     """All settings but two that change no certificate."""

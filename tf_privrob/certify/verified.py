@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_privrob import bounds
 from tf_privrob import validate
 from tf_privrob.bounds import domain as domain_lib
+from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 
@@ -90,6 +91,12 @@ class VerifiedBound(certifier.Certifier):
   @property
   def _sound(self) -> bounds.Domain:
     return dataclasses.replace(self.domain, arithmetic="outward")
+
+  def target(self, model, x, draws=None):
+    """The network, on the inputs that the rows are about."""
+    del x, draws
+    network = getattr(model, "bounded_network", model)
+    return audit_targets.Deterministic(network, self.value_range)
 
   def settings(self) -> dict[str, Any]:
     """All settings but `batch_size`, which changes no row."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tf_privrob import validate
+from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import gate
@@ -194,6 +195,9 @@ class VerifiedInference(certifier.Certifier):
       ones do; a row then depends on its neighbours. False refuses those.
   """
 
+  kind = "claimed"
+  randomised = True
+
   input_scale: float
   input_sensitivity: float
   hidden_sensitivity: float
@@ -234,6 +238,22 @@ class VerifiedInference(certifier.Certifier):
   def method(self) -> str:
     """The name in the rows; it tells the composition."""
     return COMPOSITIONS[self.composition]
+
+  def target(self, model, x, draws=None):
+    """The expected scores of the model with the noise of both layers."""
+    if self.inputs_together:
+      raise ValueError(
+        "Expected inputs_together=False: with batch statistics an input's class"
+        " depends on the inputs beside it, and no row is about one input."
+      )
+    return audit_targets.noisy_inside(
+      model,
+      x,
+      self.noise_passes(),
+      self.bound,
+      self.batch_size,
+      num_estimation=draws or self.num_draws,
+    )
 
   def settings(self) -> dict[str, Any]:
     """All settings but a `batch_size` that changes nothing."""

@@ -223,6 +223,12 @@ class AdLM(method.Method):
     """Adam, as in the released code."""
     return tf.keras.optimizers.Adam(self.config.learning_rate)
 
+  @classmethod
+  def has_fixed_batches(cls, config) -> bool:
+    """As the paper has them."""
+    del config
+    return True
+
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.FixedPlan:

@@ -150,6 +150,15 @@ class Method(tf.keras.Model):
       )
     return super().make_train_function(force)
 
+  @classmethod
+  def has_fixed_batches(cls, config: Any) -> bool:
+    """Whether all batches have one size, so that records can only be replaced.
+
+    An audit of such a method has a record replaced, not removed.
+    """
+    del config
+    return False
+
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> Any:

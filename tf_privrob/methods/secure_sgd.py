@@ -182,6 +182,11 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
   def _released(self) -> bool:
     return self.config.variant == "released_code"
 
+  @classmethod
+  def has_fixed_batches(cls, config) -> bool:
+    """As the released code has them; the paper samples."""
+    return config.variant == "released_code"
+
   def plan(self, num_examples: int, input_shape: Sequence[int] | None = None):
     """Poisson batches ("paper") or shuffled ones, while the budget lasts."""
     if not self._released:
