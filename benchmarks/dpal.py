@@ -15,6 +15,8 @@ import time
 from absl import app
 from absl import flags
 
+from tf_privrob import papers
+
 _NETWORK = flags.DEFINE_string("network", "dpal_mnist_bn", "By name.")
 _BATCH = flags.DEFINE_integer("batch_size", 2400, "m.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "The best of them counts.")
@@ -33,7 +35,7 @@ def _candidates(network_name: str, batch_size: int) -> dict:
   network = models.by_name(network_name, shape, 10, seed=0)
   config = methods.preset("dpal", "mnist")
   config = dataclasses.replace(config, batch_size=batch_size)
-  model = methods.DPAL(network, config)
+  model = papers.DPAL(network, config)
   model.simulate(10 * batch_size, (-1.0, 1.0))
   x = tf.random.stateless_uniform([batch_size, *shape], [0, 0], -1.0, 1.0)
   y = tf.random.stateless_uniform([batch_size], [0, 1], 0, 10, tf.int64)

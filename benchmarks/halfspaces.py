@@ -17,6 +17,8 @@ import time
 from absl import app
 from absl import flags
 
+from tf_privrob import papers
+
 _BATCHES = flags.DEFINE_list("batch_sizes", ["1", "10", "100", "500"], "B.")
 _SECONDS = flags.DEFINE_float("seconds", 5.0, "Of each loop, about.")
 _JSON = flags.DEFINE_string("json", None, "Where to write the results.")
@@ -60,10 +62,9 @@ def _loop(x, y, batch_size: int, seconds: float) -> float:
 
 def _ours(x, y, batch_size: int, steps: int) -> float:
   """Seconds of so many steps of all trials, classes and settings."""
-  from tf_privrob import methods
 
   def seconds(number):
-    trials = methods.Trials(
+    trials = papers.Trials(
       10, batch_size, _MARGINS, _STDDEVS, epochs=number * batch_size / len(x)
     )
     started = time.perf_counter()
@@ -98,10 +99,8 @@ def _speed() -> list[dict]:
 
 def _epoch(count: int, dimension: int, classes: int) -> float:
   """Seconds of an epoch of ten trials with one setting; the best of two."""
-  from tf_privrob import methods
-
   x, y = _data(count, dimension, classes)
-  trials = methods.Trials(classes, 100, (0.1,), (1.5,), trials=10)
+  trials = papers.Trials(classes, 100, (0.1,), (1.5,), trials=10)
   found = []
   for _ in range(3):
     started = time.perf_counter()

@@ -32,8 +32,8 @@ from benchmarks import table
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import randomness
-from tf_privrob.certify import grid
-from tf_privrob.certify import votes
+from tf_privrob.certify.smoothing import grid
+from tf_privrob.certify.smoothing import votes
 
 _JSON = flags.DEFINE_string("json", None, "Also write the figures here.")
 _PEERS = flags.DEFINE_string(

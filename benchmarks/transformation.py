@@ -30,6 +30,8 @@ import time
 from absl import app
 from absl import flags
 
+from tf_privrob import papers
+
 _DENOISERS = flags.DEFINE_list(
   "denoisers", ["autoencoder", "residual"], "Denoisers to measure."
 )
@@ -73,9 +75,7 @@ def _ours(model):
   import numpy as np
   import tensorflow as tf
 
-  from tf_privrob import gradients
-
-  transformation = gradients.PerturbationTransformation(
+  transformation = papers.PerturbationTransformation(
     model, [model.trainable_variables]
   )
   smallest = tf.function(transformation.smallest)

@@ -22,9 +22,9 @@ import sys
 
 from absl import flags
 
-from experiments import audit_record
-from experiments import auditing
 from experiments import command
+from tf_privrob.runs.audit import perform as auditing
+from tf_privrob.runs.audit import record as audit_record
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to audit.")
 _KIND = flags.DEFINE_string("kind", "step", "step, two_world or one_run.")
@@ -62,10 +62,10 @@ _DATA_DIR = flags.DEFINE_string(
 
 def main() -> None:
   """Audits as the flags say and prints the verdict."""
-  from experiments import audit_source
   from tf_privrob import run_folder
   from tf_privrob import validate
   from tf_privrob.report import counted
+  from tf_privrob.runs.audit import source as audit_source
 
   if not _RUN_DIR.value:
     raise ValueError("Expected --run_dir, the folder of the run.")

@@ -14,9 +14,9 @@ import sys
 
 from absl import flags
 
-from experiments import certificate_audit
 from experiments import command
-from experiments import training
+from tf_privrob.runs import certificates as certificate_audit
+from tf_privrob.runs import train as training
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to audit.")
 _DATA_DIR = flags.DEFINE_string(

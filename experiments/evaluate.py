@@ -15,8 +15,8 @@ import sys
 from absl import flags
 
 from experiments import command
-from experiments import evaluation
-from experiments import training
+from tf_privrob.runs import evaluate as evaluation
+from tf_privrob.runs import train as training
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to evaluate.")
 _MODEL = flags.DEFINE_string(

@@ -18,8 +18,8 @@ import sys
 from absl import flags
 
 from experiments import command
-from experiments import inferring
-from experiments import training
+from tf_privrob.runs import infer as inferring
+from tf_privrob.runs import train as training
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to attack.")
 _PREDICTIONS = flags.DEFINE_string(

@@ -17,8 +17,8 @@ import sys
 from absl import flags
 
 from experiments import command
-from experiments import inferring
-from experiments import references
+from tf_privrob.runs import infer as inferring
+from tf_privrob.runs import references
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to attack.")
 _DATA_DIR = flags.DEFINE_string(
@@ -41,7 +41,7 @@ def main() -> None:
   references.coins(_REFERENCES.value, 2, 0)  # refuse before the imports
   # Only now what takes long to import.
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
-  from experiments import audit_source
+  from tf_privrob.runs.audit import source as audit_source
 
   folder = run_folder.RunFolder(_RUN_DIR.value)
   source = audit_source.load(folder, _DATA_DIR.value)

@@ -14,7 +14,7 @@ import json
 from absl import flags
 
 from experiments import command
-from experiments import public_training
+from tf_privrob.runs import public_classifier as public_training
 
 _DATASET = flags.DEFINE_string("dataset", "mnist", "Name of a data set.")
 _DATA_DIR = flags.DEFINE_string(

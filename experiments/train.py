@@ -11,7 +11,7 @@ from __future__ import annotations
 from absl import flags
 
 from experiments import command
-from experiments import training
+from tf_privrob.runs import train as training
 
 _METHOD = flags.DEFINE_string("method", "dp_sgd", "Training method.")
 _PRESET = flags.DEFINE_string(

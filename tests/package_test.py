@@ -44,7 +44,9 @@ _MAY_IMPORT = {
   "privacy": _LOWER,
   "membership": _LOWER,
   "methods": _LOWER | {"certify", "privacy"},
+  "papers": _LOWER | {"certify", "methods", "privacy"},
   "report": _LOWER | {"certify", "membership", "privacy"},
+  "runs": _LOWER | {"certify", "membership", "methods", "privacy", "report"},
 }
 
 

@@ -26,9 +26,11 @@ _ROOMS = (
   "losses",
   "membership",
   "models",
+  "papers",
   "privacy",
   "randomness",
   "report",
+  "runs",
   "validate",
 )
 _SUPPORTED_TENSORFLOW = (2, 15)

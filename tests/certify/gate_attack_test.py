@@ -7,8 +7,8 @@ import tensorflow as tf
 from tf_privrob import bounds
 from tf_privrob import certify
 from tf_privrob import layers as privrob_layers
-from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import papers
 
 _layers = tf.keras.layers
 X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
@@ -118,14 +118,14 @@ def test_shorter_products_by_a_switch_are_refused():
 
 
 def test_a_network_put_in_the_place_of_another_is_refused():
-  config = methods.PixelDPConfig(private=False)
+  config = papers.PixelDPConfig(private=False)
   first, second = (
     tf.keras.Sequential(
       [_layers.Input((4,)), _layers.Dense(5, "relu"), _layers.Dense(2)]
     )
     for _ in range(2)
   )
-  method = methods.PixelDP(first, config)
+  method = papers.PixelDP(first, config)
   method.network = second
   with pytest.raises(ValueError, match="the network that this model was made"):
     method.certifier(num_estimation=100).certify(method, X)

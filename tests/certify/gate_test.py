@@ -9,6 +9,7 @@ from tf_privrob import certify
 from tf_privrob import layers as our_layers
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import papers
 from tf_privrob.certify import gate
 from tf_privrob.methods import noise_place
 
@@ -744,9 +745,9 @@ def test_a_norm_of_other_weights_is_refused():
   """A certifier that was asked for before the last step of a training."""
   inputs = tf.keras.Input((6,))
   hidden = _layers.Dense(8, "relu")(inputs)
-  made = methods.PixelDP(
+  made = papers.PixelDP(
     tf.keras.Model(inputs, _layers.Dense(3)(hidden)),
-    methods.PixelDP.config_class(noise_after=1),
+    papers.PixelDP.config_class(noise_after=1),
   )
   made(X)
   subject = made.certifier(num_estimation=200)

@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob import binomial
-from tf_privrob.certify import grid
-from tf_privrob.certify import margin
-from tf_privrob.certify import smoothing
-from tf_privrob.certify import votes
+from tf_privrob.certify.linear import margin
+from tf_privrob.certify.smoothing import grid
+from tf_privrob.certify.smoothing import smoothing
+from tf_privrob.certify.smoothing import votes
 
 COUNT = 2000
 ALPHA = 0.1

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tf_privrob.certify import votes
+from tf_privrob.certify.smoothing import votes
 
 
 class Cut:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from experiments import audit_cases
-from experiments import audit_suite
-from experiments import grid
+from experiments.audits import __main__ as audit_suite
+from experiments.audits import cases as audit_cases
+from experiments.grid import engine as grid
 from tf_privrob import run_folder
 from tf_privrob.privacy import run_facts
 

@@ -13,16 +13,15 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from experiments import dpal
-from experiments import dpal_cells
-from experiments import dpal_measure
-from experiments import dpal_page
-from experiments import dpal_plots
-from experiments import dpal_train
-from experiments import grid
-from experiments import grid_plots
-from tf_privrob import certify
-from tf_privrob import methods
+from experiments.dpal import __main__ as dpal
+from experiments.dpal import cells as dpal_cells
+from experiments.dpal import measure as dpal_measure
+from experiments.dpal import page as dpal_page
+from experiments.dpal import plots as dpal_plots
+from experiments.dpal import train as dpal_train
+from experiments.grid import engine as grid
+from experiments.grid import plots as grid_plots
+from tf_privrob import papers
 from tf_privrob import run_folder
 from tf_privrob.privacy import run_facts
 
@@ -397,10 +396,10 @@ def test_sizes_follow_each_formula():
   weight = types.SimpleNamespace(shape=kernel.shape, numpy=lambda: kernel)
 
   def certifier(attack_eps, composition):
-    return certify.VerifiedInference(
+    return papers.VerifiedInference(
       0.5,
-      certify.input_sensitivity(attack_eps, 16),
-      certify.paper_hidden_sensitivity(kernel, 4),
+      papers.input_sensitivity(attack_eps, 16),
+      papers.paper_hidden_sensitivity(kernel, 4),
       composition=composition,
       attack_eps=attack_eps,
     )
@@ -410,7 +409,7 @@ def test_sizes_follow_each_formula():
     network=types.SimpleNamespace(weights=[weight]),
     hidden_noise_shape=(2, 2, 3),
   )
-  estimate = certify.Estimate(
+  estimate = papers.Estimate(
     np.array([0, 1]), np.array([0.8, 0.2]), np.array([0.1, 0.4])
   )
   robust = np.log(8) / 2
@@ -454,7 +453,7 @@ def trained(tmp_path_factory, digits):
   folder = tmp_path_factory.mktemp("real")
   experiment = dpal.Experiment(str(folder), "smoke", digits, _TINY)
   experiment.open(resume=False)
-  count = methods.DPAL.count_steps
+  count = papers.DPAL.count_steps
 
   def killed(self, steps, sessions):
     if steps == 3:
@@ -463,7 +462,7 @@ def trained(tmp_path_factory, digits):
 
   wanted = grid.select(experiment.cells, "dpal-2/radi")
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(methods.DPAL, "count_steps", killed)
+    patch.setattr(papers.DPAL, "count_steps", killed)
     with pytest.raises(KeyboardInterrupt):
       experiment.run(wanted)
   run = folder / "dpal-2" / "run"

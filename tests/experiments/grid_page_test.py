@@ -1,4 +1,4 @@
-from experiments import grid_page
+from experiments.grid import page as grid_page
 from tf_privrob.privacy import run_facts
 
 _EXPERIMENT = {

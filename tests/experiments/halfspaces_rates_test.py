@@ -10,16 +10,16 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from experiments import grid_plots
-from experiments import halfspaces_fit as fits
-from experiments import halfspaces_ideal
-from experiments import halfspaces_instances as instances
-from experiments import halfspaces_pure
-from experiments import halfspaces_rates
-from experiments import halfspaces_rates_page
-from experiments import halfspaces_rates_plots
-from experiments import halfspaces_search as search
-from tf_privrob import methods
+from experiments.grid import plots as grid_plots
+from experiments.halfspaces import fit as fits
+from experiments.halfspaces import ideal as halfspaces_ideal
+from experiments.halfspaces import instances
+from experiments.halfspaces import pure as halfspaces_pure
+from experiments.halfspaces import rates as halfspaces_rates
+from experiments.halfspaces import rates_page as halfspaces_rates_page
+from experiments.halfspaces import rates_plots as halfspaces_rates_plots
+from experiments.halfspaces import search
+from tf_privrob import papers
 from tf_privrob import privacy
 from tf_privrob.privacy import run_facts
 
@@ -294,7 +294,7 @@ def test_schedule_never_takes_more_than_it_pays_for(count, monkeypatch):
     seen.append((self.steps(len(features)), self.batch_size))
     return np.zeros((1, 1, 1, 3, 1))
 
-  monkeypatch.setattr(methods.Trials, "train", train)
+  monkeypatch.setattr(papers.Trials, "train", train)
   schedule = halfspaces_rates.Schedule(0.24, 1.0, 1e-6)
   schedule.train(np.zeros((count, 3)), 1.0, 0.2, seed=0)
   [(steps, batch)] = seen
@@ -309,8 +309,8 @@ def test_signed_rows_of_one_class_are_the_halfspace():
   x, y = instances.Easy(10, 0.3).draw(60, seed=0)
   common = {"batch_size": 20, "margins": (0.28,), "stddevs": (0.0,)}
   common.update(trials=1, epochs=8.0, seed=5)
-  two = methods.Trials(num_classes=2, **common)
-  one = methods.Trials(num_classes=1, **common)
+  two = papers.Trials(num_classes=2, **common)
+  one = papers.Trials(num_classes=1, **common)
   wanted = two.train(x, np.where(y > 0, 0, 1))[..., 0]
   found = one.train(y[:, None] * x, np.zeros(60, int))[..., 0]
   np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

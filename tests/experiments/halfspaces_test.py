@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments import grid_page
-from experiments import halfspaces
-from experiments import halfspaces_cells
-from experiments import halfspaces_measure
-from experiments import halfspaces_page
+from experiments.grid import page as grid_page
+from experiments.halfspaces import __main__ as halfspaces
+from experiments.halfspaces import cells as halfspaces_cells
+from experiments.halfspaces import measure as halfspaces_measure
+from experiments.halfspaces import page as halfspaces_page
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import models

@@ -7,12 +7,14 @@ import sys
 
 import pytest
 
-from experiments import grid
-from experiments import membership_cells
-from experiments import membership_published
-from experiments import membership_scales
-from experiments import membership_train
-from experiments import robust_training_scales
+from experiments.grid import engine as grid
+from experiments.privacy_risks.membership import cells as membership_cells
+from experiments.privacy_risks.membership import (
+  published as membership_published,
+)
+from experiments.privacy_risks.membership import scales as membership_scales
+from experiments.privacy_risks.membership import train as membership_train
+from experiments.privacy_risks.training import scales as robust_training_scales
 from tf_privrob import run_folder
 
 _SMOKE = membership_scales.SCALES["smoke"]
@@ -182,7 +184,7 @@ def test_bad_flags_are_refused_before_any_work(tmp_path):
     [
       sys.executable,
       "-m",
-      "experiments.membership",
+      "experiments.privacy_risks.membership",
       "--scale=small",
       "--dataset=uci_har",
       f"--out_dir={out}",

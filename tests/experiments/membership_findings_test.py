@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from experiments import membership_findings
-from experiments import membership_measure
-from experiments import membership_notes
-from experiments import membership_page
-from experiments import membership_plots
-from experiments import membership_studies
+from experiments.privacy_risks.membership import findings as membership_findings
+from experiments.privacy_risks.membership import measure as membership_measure
+from experiments.privacy_risks.membership import notes as membership_notes
+from experiments.privacy_risks.membership import page as membership_page
+from experiments.privacy_risks.membership import plots as membership_plots
+from experiments.privacy_risks.membership import studies as membership_studies
 from tf_privrob import membership as membership_lib
 
 

@@ -9,13 +9,15 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from experiments import membership
-from experiments import membership_cells
-from experiments import membership_findings
-from experiments import membership_outputs
-from experiments import membership_scales
-from experiments import membership_train
-from experiments import robust_training_measure
+from experiments.privacy_risks.membership import __main__ as membership
+from experiments.privacy_risks.membership import cells as membership_cells
+from experiments.privacy_risks.membership import findings as membership_findings
+from experiments.privacy_risks.membership import outputs as membership_outputs
+from experiments.privacy_risks.membership import scales as membership_scales
+from experiments.privacy_risks.membership import train as membership_train
+from experiments.privacy_risks.training import (
+  measure as robust_training_measure,
+)
 from tf_privrob import data
 from tf_privrob import membership as membership_lib
 from tf_privrob import privacy

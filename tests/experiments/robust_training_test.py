@@ -8,19 +8,23 @@ import xml.etree.ElementTree
 import numpy as np
 import pytest
 
-from experiments import grid
-from experiments import robust_training
-from experiments import robust_training_cells
-from experiments import robust_training_measure
-from experiments import robust_training_page
-from experiments import robust_training_published
-from experiments import robust_training_scales
-from experiments import training
+from experiments.grid import engine as grid
+from experiments.privacy_risks.training import __main__ as robust_training
+from experiments.privacy_risks.training import cells as robust_training_cells
+from experiments.privacy_risks.training import (
+  measure as robust_training_measure,
+)
+from experiments.privacy_risks.training import page as robust_training_page
+from experiments.privacy_risks.training import (
+  published as robust_training_published,
+)
+from experiments.privacy_risks.training import scales as robust_training_scales
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import run_folder
 from tf_privrob.privacy import run_facts
+from tf_privrob.runs import train as training
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 

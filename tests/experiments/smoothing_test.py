@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments import grid
-from experiments import grid_page
-from experiments import grid_rows
-from experiments import smoothing
-from experiments import smoothing_cells
-from experiments import smoothing_measure
-from experiments import smoothing_page
-from experiments import smoothing_scales
+from experiments.grid import engine as grid
+from experiments.grid import page as grid_page
+from experiments.grid import rows as grid_rows
+from experiments.smoothing import __main__ as smoothing
+from experiments.smoothing import cells as smoothing_cells
+from experiments.smoothing import measure as smoothing_measure
+from experiments.smoothing import page as smoothing_page
+from experiments.smoothing import scales as smoothing_scales
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models

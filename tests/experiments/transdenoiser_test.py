@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments import grid
-from experiments import transdenoiser
-from experiments import transdenoiser_cells
-from experiments import transdenoiser_measure
-from experiments import transdenoiser_page
+from experiments.grid import engine as grid
+from experiments.transdenoiser import __main__ as transdenoiser
+from experiments.transdenoiser import cells as transdenoiser_cells
+from experiments.transdenoiser import measure as transdenoiser_measure
+from experiments.transdenoiser import page as transdenoiser_page
 from tf_privrob import methods
 from tf_privrob.privacy import run_facts
 

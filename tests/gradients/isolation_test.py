@@ -9,7 +9,7 @@ import tensorflow as tf
 from tf_privrob import gradients
 from tf_privrob import layers
 from tf_privrob import models
-from tf_privrob.methods import adlm_sound
+from tf_privrob.papers.adlm import sound as adlm_sound
 
 _layers = tf.keras.layers
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob import gradients
+from tf_privrob import papers
 from tf_privrob.gradients import factors
 
 _layers = tf.keras.layers
@@ -215,11 +216,11 @@ def test_slices_drop_bad_rows_too(joint):
     weights = tf.reduce_sum(coefficients, axis=1)
     return [tf.reduce_sum(weights[:, None, None, None] * batch[0])]
 
-  sliced = gradients.SlicedGradients(
+  sliced = papers.SlicedGradients(
     _loss(network),
     network,
     _CLIP,
-    gradients.layer_slices(network),
+    papers.layer_slices(network),
     joint=joint,
     statistics=statistics,
   )

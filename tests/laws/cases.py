@@ -12,9 +12,10 @@ import tensorflow as tf
 
 from tests.laws import examples
 from tests.laws import recording
-from tests.methods import transdenoiser_cases
+from tests.papers.transdenoiser import transdenoiser_cases
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import papers
 
 _layers = tf.keras.layers
 NOISE_MULTIPLIER = 2.0
@@ -165,26 +166,26 @@ def _dp_sgd():
       {"training_stddev": 0.0},
     ),
     "PixelDP": Case(
-      methods.PixelDP,
+      papers.PixelDP,
       smooth,
       {**_ROBUST, "augmentation_multiplicity": 2},
       {"construction_size": 1e-9},
     ),
     "SecureSGD": Case(
-      methods.SecureSGD,
+      papers.SecureSGD,
       smooth,
       _SGD,
       arguments={"redistribution": np.ones(5)},
     ),
     "SoundSecureSGD": Case(
-      methods.SoundSecureSGD,
+      papers.SoundSecureSGD,
       smooth,
       {**_SGD, "redistribution": "private"},
       {"hidden_noise": 1e-9},
     ),
-    "SoundAdLM": Case(methods.SoundAdLM, relu, _SGD),
+    "SoundAdLM": Case(papers.SoundAdLM, relu, _SGD),
     "SoundDPAL": Case(
-      methods.SoundDPAL,
+      papers.SoundDPAL,
       image,
       {
         **_SGD,
@@ -202,13 +203,13 @@ def _dp_sgd():
 def _denoisers():
   return {
     "SoundTransDenoiser": Case(
-      methods.SoundTransDenoiser,
+      papers.SoundTransDenoiser,
       denoiser,
       {**_SGD, "augmentation_multiplicity": 2},
       {"input_stddev": 1e-9},
     ),
     "TransDenoiser": Case(
-      methods.TransDenoiser,
+      papers.TransDenoiser,
       denoiser,
       {
         **_BUDGET,
@@ -276,7 +277,7 @@ _HALFSPACES = {
 }
 HALFSPACES = {
   f"{composition}, stop_risk={stop_risk}": Case(
-    methods.Halfspaces,
+    papers.Halfspaces,
     linear,
     {**_HALFSPACES, "composition": composition, "stop_risk": stop_risk},
     samplers=("poisson",),
@@ -291,7 +292,7 @@ HALFSPACES = {
 }
 PURE = {
   classes: Case(
-    methods.PureHalfspaces,
+    papers.PureHalfspaces,
     functools.partial(linear, classes),
     {"margin": 0.3, "net_size": 50, "seed": 0},
     samplers=("full_batch",),

@@ -14,6 +14,7 @@ from tests.laws import law
 from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import methods
+from tf_privrob import papers
 from tf_privrob import randomness
 
 pytestmark = pytest.mark.usefixtures("small_chunks")
@@ -85,7 +86,7 @@ def test_a_precision_that_one_row_chooses_for_its_chunk_is_caught():
     law.shares(bench, "full_batch", _SIZE, ["not a number"], pair=pair)
 
 
-class SizePerChunk(methods.SoundDPAL):
+class SizePerChunk(papers.SoundDPAL):
   """The attack's size is drawn for each chunk, as it once was."""
 
   def _example_losses(self, batch, seed):

@@ -4,10 +4,10 @@ import tensorflow as tf
 
 from tf_privrob import bounds
 from tf_privrob import layers
-from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import papers
 from tf_privrob.bounds import program
-from tf_privrob.methods import splitting
+from tf_privrob.models import cuts as splitting
 
 _keras = tf.keras.layers
 
@@ -128,9 +128,9 @@ def test_a_subclass_is_not_taken_for_a_dense_layer():
 @pytest.mark.parametrize(
   "refuse",
   [
-    lambda network: methods.Halfspaces(network),
+    lambda network: papers.Halfspaces(network),
     lambda network: splitting.first_layer(network),
-    lambda network: layers.FunctionalMechanismAutoencoder(
+    lambda network: papers.FunctionalMechanismAutoencoder(
       network.layers[-1], 1.0, 1.0
     ),
   ],
@@ -156,4 +156,4 @@ def test_pixeldp_refuses_a_normalized_layer_before_its_noise():
     [_keras.Input((4,)), layers.NormalizedDense(5), _keras.Dense(3)]
   )
   with pytest.raises(ValueError, match="NormalizedDense"):
-    methods.PixelDP(network)
+    papers.PixelDP(network)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import papers
 from tf_privrob import randomness
 
 pytestmark = pytest.mark.usefixtures("checked_once")
@@ -472,7 +473,7 @@ def test_names_and_presets():
   with pytest.raises(ValueError, match="Did you mean 'dp_sgd'"):
     methods.preset("dpsgd", None)
   with pytest.raises(ValueError, match="Expected DPSGDConfig for method"):
-    methods.build("dp_sgd", models.mlp((6,), 3), methods.DPALConfig())
+    methods.build("dp_sgd", models.mlp((6,), 3), papers.DPALConfig())
   with pytest.raises(ValueError, match="Did you mean 'mnist'"):
     methods.preset("dp_sgd", "mnst")
   settings = dataclasses.asdict(methods.preset("dp_sgd", "mnist"))

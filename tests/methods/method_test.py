@@ -11,6 +11,7 @@ from tests.methods import interrupt
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import papers
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import checks
@@ -301,6 +302,6 @@ def test_every_preset_builds_its_method(name):
 
 def test_unknown_methods_and_presets_are_refused():
   with pytest.raises(ValueError, match="Did you mean 'dpal'"):
-    methods.build("dpa", models.mlp((4,), 3), methods.DPALConfig())
+    methods.build("dpa", models.mlp((4,), 3), papers.DPALConfig())
   with pytest.raises(ValueError, match="Did you mean 'mnist_sound'"):
     methods.preset("dpal", "mnist_sond")

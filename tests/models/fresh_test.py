@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob import layers as privrob_layers
-from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import randomness
 from tf_privrob.layers import weight_normalization
+from tf_privrob.papers.adlm import sound as adlm_sound
 
 _layers = tf.keras.layers
 _initializers = tf.keras.initializers
@@ -265,7 +265,7 @@ def test_every_kind_of_layer_is_redrawn(name):
 def test_layers_of_ours_are_redrawn():
   network = _sequential(
     privrob_layers.RandomFourierFeatures(20, seed=3),
-    methods.adlm_sound.FeatureScaling(),
+    adlm_sound.FeatureScaling(),
     privrob_layers.LaplaceNoise(0.1, fixed=False, seed=5),
     weight_normalization.NormalizedDense(4),
   )

@@ -19,6 +19,7 @@ from tf_privrob import layers
 from tf_privrob import losses
 from tf_privrob import mechanisms
 from tf_privrob import models
+from tf_privrob import papers
 from tf_privrob import randomness
 
 _layers = tf.keras.layers
@@ -62,7 +63,7 @@ def dense_autoencoder(kernel, scale=0.0, form="paper", seed=0):
     use_bias=False,
     kernel_initializer=tf.keras.initializers.Constant(kernel),
   )
-  found = layers.FunctionalMechanismAutoencoder(
+  found = papers.FunctionalMechanismAutoencoder(
     layer, scale, 2 * scale, form=form, seed=seed
   )
   found.build((None, len(kernel)))
@@ -90,9 +91,7 @@ def test_lemma_2_is_exceeded_by_the_coefficients_of_the_objective(
     coefficients(autoencoder, x) - coefficients(autoencoder, neighbour)
   ).sum()
   assert change == pytest.approx((3 * inputs - 2) * units)
-  claimed = mechanisms.reconstruction_sensitivity(
-    (inputs,), (units,), kernel.shape
-  )
+  claimed = papers.reconstruction_sensitivity((inputs,), (units,), kernel.shape)
   assert claimed == inputs * (units + 2)
   assert claimed < change <= 3 * inputs * units
   products = [
@@ -123,7 +122,7 @@ def test_lemma_2_holds_with_3_d_beta(seed):
 
 def test_lemma_2_released_constant_ignores_the_filters():
   """4950 for a 25 x 32 matrix summed over 196 patches: 30 times too small."""
-  claimed = mechanisms.reconstruction_sensitivity(
+  claimed = papers.reconstruction_sensitivity(
     (28, 28, 1), (14, 14, 32), (5, 5, 1, 32), "released_code"
   )
   kernel = np.zeros([5, 5, 1, 32], "float32")
@@ -136,7 +135,7 @@ def test_lemma_2_released_constant_ignores_the_filters():
     use_bias=False,
     kernel_initializer=tf.keras.initializers.Constant(kernel),
   )
-  autoencoder = layers.FunctionalMechanismAutoencoder(layer, 0.0, 0.0)
+  autoencoder = papers.FunctionalMechanismAutoencoder(layer, 0.0, 0.0)
   dark = np.full([1, 28, 28, 1], -1.0, "float32")
   bright = dark.copy()
   # "same" pads by 1 before and 2 after: patch (i, j) has its centre at
@@ -204,7 +203,7 @@ def test_lemma_3_sums_over_two_batches_differ_exactly():
 def test_lemma_3_holds_for_one_released_sum():
   """What the proof covers: sum x changes by 2 d <= d (beta + 2) at most."""
   inputs, units, dp_epsilon = 5, 4, 0.1
-  sensitivity = mechanisms.reconstruction_sensitivity(
+  sensitivity = papers.reconstruction_sensitivity(
     (inputs,), (units,), (inputs, units)
   )
   law = stats.laplace(scale=sensitivity / dp_epsilon)
@@ -264,12 +263,12 @@ def test_lemma_5_holds_and_is_attained():
     label[3] = rng.integers(0, 4)
     change = label_coefficients(h, y) - label_coefficients(other, label)
     worst = max(worst, np.abs(change).sum())
-  assert worst <= mechanisms.label_sensitivity(units)
+  assert worst <= papers.label_sensitivity(units)
   h[3] = 1.0
   other = h.copy()
   other[3] = -1.0
   change = label_coefficients(h, y) - label_coefficients(other, y)
-  assert np.abs(change).sum() == mechanisms.label_sensitivity(units)
+  assert np.abs(change).sum() == papers.label_sensitivity(units)
 
 
 # Batch statistics: neither Lemma 2 nor Lemma 5 survives them.
@@ -374,9 +373,9 @@ def test_lemma_6_one_draw_for_all_classes_hides_no_difference():
   rng = np.random.default_rng(0)
   h, y = rng.uniform(-1, 1, (30, 6)), rng.integers(0, 4, 30)
   exact = label_coefficients(h, y)
-  noise = mechanisms.LaplaceMechanism(
-    mechanisms.label_sensitivity(6), 0.1
-  ).sample([6, 1], seed=2, dtype=tf.float64)
+  noise = mechanisms.LaplaceMechanism(papers.label_sensitivity(6), 0.1).sample(
+    [6, 1], seed=2, dtype=tf.float64
+  )
   released = exact + noise.numpy()
   assert np.abs(released - exact).min() > 1
   np.testing.assert_allclose(
@@ -515,7 +514,7 @@ def test_equation_16_kappa_is_a_multiple_of_mu():
   scale, robust_epsilon = 1.71, 1.0
   sizes = []
   for mu in (0.05, 0.1, 0.5):
-    sensitivity = certify.input_sensitivity(mu, 784)
+    sensitivity = papers.input_sensitivity(mu, 784)
     sizes.append(robust_epsilon * scale / sensitivity)
   true_radius = certify.SingleLayerCertificate(scale, rule="pure_dp").radius(
     math.exp(2 * robust_epsilon) * 0.1, 0.1, 784
@@ -529,7 +528,7 @@ def test_equation_16_kappa_is_a_multiple_of_mu():
 def test_equation_16_input_sensitivity_forgets_channels():
   change = np.full([28, 28, 3], 0.1)  # within linf(0.1)
   assert np.abs(change).sum() == pytest.approx(
-    3 * certify.input_sensitivity(0.1, 28 * 28)
+    3 * papers.input_sensitivity(0.1, 28 * 28)
   )
 
 
@@ -546,9 +545,9 @@ def test_equation_16_hidden_sensitivity_is_no_bound():
   kernel = layer.kernel.numpy()
   for theta in (kernel, kernel.reshape(25, 32).T):  # either reading of "row"
     for units in (196, 6272):  # and of beta
-      formula = certify.paper_hidden_sensitivity(theta, units)
+      formula = papers.paper_hidden_sensitivity(theta, units)
       assert float(size) > 9 * formula
-  assert float(size) > 12 * certify.released_hidden_sensitivity(kernel, 196)
+  assert float(size) > 12 * papers.released_hidden_sensitivity(kernel, 196)
   bound = certify.layer_norms(layer, (28, 28, 1)).bound("linf", "l1")
   assert float(size) <= bound  # what `linear_norms` computes is one
 
@@ -621,14 +620,14 @@ def test_adlm_label_sensitivity_holds():
     label = rng.integers(0, classes, 2)
     parts = [taylor_coefficients(*p, classes) for p in zip(h, label)]
     largest = max(largest, np.abs(parts[0] - parts[1]).sum())
-  bound = mechanisms.adlm_label_sensitivity(units, classes)
+  bound = papers.adlm_label_sensitivity(units, classes)
   assert bound / 3 < largest <= bound
 
 
 def test_dpal_leaves_out_the_term_that_adlm_counts():
   """512 against 166,400 at |h| = 256: not tighter, but of another query."""
-  ours = mechanisms.label_sensitivity(256)
-  theirs = mechanisms.adlm_label_sensitivity(256, 10)
+  ours = papers.label_sensitivity(256)
+  theirs = papers.adlm_label_sensitivity(256, 10)
   assert theirs / ours == pytest.approx(325)
   h, zeros = np.ones(256), np.zeros(256)
   whole = [taylor_coefficients(part, 0, 10) for part in (h, zeros)]

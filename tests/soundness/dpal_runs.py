@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tf_privrob import layers
 from tf_privrob import mechanisms
-from tf_privrob import methods
+from tf_privrob import papers
 from tf_privrob import randomness
 
 _layers = tf.keras.layers
@@ -39,7 +39,7 @@ def method(net, **changes):
     "seed": 0,
     **changes,
   }
-  found = methods.DPAL(net, methods.DPALConfig(**settings))
+  found = papers.DPAL(net, papers.DPALConfig(**settings))
   found.simulate(2 * found.config.batch_size, (-1.0, 1.0))
   found.set_step(np.array([1, 2]), 0)
   return found

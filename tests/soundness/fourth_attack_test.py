@@ -15,6 +15,7 @@ import tensorflow as tf
 from tests.soundness import small_runs
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import papers
 from tf_privrob import privacy
 from tf_privrob.methods import identity
 from tf_privrob.methods import session as session_lib
@@ -37,11 +38,11 @@ def _made(kind, settings=None, **given):
   return kind(models.mlp((6,), 3, hidden=(5,)), config, **given)
 
 
-_adlm = functools.partial(_made, methods.SoundAdLM)
+_adlm = functools.partial(_made, papers.SoundAdLM)
 _secure = functools.partial(
-  _made, methods.SecureSGD, {"redistribution_steps": 2}
+  _made, papers.SecureSGD, {"redistribution_steps": 2}
 )
-_sound_secure = functools.partial(_made, methods.SoundSecureSGD)
+_sound_secure = functools.partial(_made, papers.SoundSecureSGD)
 
 
 def _fit(method, **kwargs):
@@ -101,7 +102,7 @@ def test_a_resume_is_given_what_the_run_began_with(
 def test_a_release_that_no_plan_counts_is_refused(tmp_path):
   """Whatever a method says that it was given."""
   silent = mock.patch.object(
-    methods.SoundAdLM, "given", return_value={}, create=True
+    papers.SoundAdLM, "given", return_value={}, create=True
   )
   with silent:
     _killed_before_the_first_step(_adlm(), run_dir=tmp_path)

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from experiments import halfspaces_measure
+from experiments.halfspaces import measure as halfspaces_measure
 from tf_privrob import mechanisms
-from tf_privrob import methods
+from tf_privrob import papers
 from tf_privrob import privacy
 
 _CLASSES, _DELTA, _RUNS = 10, 1e-5, 4_000
@@ -25,7 +25,7 @@ def _statistics(stddev, present, seed):
   x = np.concatenate([others, canary]) if present else others
   y = np.arange(len(x)) % _CLASSES
   y[-1] = 3 if present else y[-1]
-  trials = methods.Trials(
+  trials = papers.Trials(
     _CLASSES,
     batch_size=len(x),
     margins=(0.1,),

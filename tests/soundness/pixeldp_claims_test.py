@@ -8,7 +8,7 @@ import tensorflow as tf
 from scipy import stats
 
 from tf_privrob import certify
-from tf_privrob.certify import linear_norms
+from tf_privrob.certify.norms import linear_norms
 
 
 def smoothed(f, positions, stddev, step):

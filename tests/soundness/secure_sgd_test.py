@@ -13,11 +13,12 @@ from tf_privrob import certify
 from tf_privrob import mechanisms
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import papers
 from tf_privrob import randomness
-from tf_privrob.certify import secure_sgd as sizes
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import hidden_noise
-from tf_privrob.methods import secure_sgd_released
+from tf_privrob.papers.secure_sgd import released as secure_sgd_released
+from tf_privrob.papers.secure_sgd import sizes
 
 MNIST = methods.preset("secure_sgd", "mnist_released")
 CLIP, BATCH = MNIST.l2_clip_norm, MNIST.batch_size
@@ -62,7 +63,7 @@ def test_one_draw_for_all_leaves_differences_exact():
   config = dataclasses.replace(
     MNIST, batch_size=25, redistribution_sum=None, epochs=0.2, seed=0
   )
-  method = methods.SecureSGD(network(), config, redistribution=np.ones(3))
+  method = papers.SecureSGD(network(), config, redistribution=np.ones(3))
   x, y = balanced()
   method.fit(x, y, verbose=0)
   noise = method.fixed_noise.numpy()
@@ -73,7 +74,7 @@ def test_one_draw_for_all_leaves_differences_exact():
     noisy[1:] - noisy[:-1], hidden[1:] - hidden[:-1], atol=1e-6
   )
   # The sound heir draws for each example: differences carry noise.
-  sound = methods.SoundSecureSGD(network(last=1.0))
+  sound = papers.SoundSecureSGD(network(last=1.0))
   twins = np.repeat(x[:1], 50, axis=0)
   logits = sound.noisy_logits(twins, seed=1).numpy()
   assert np.unique(logits[:, 1].round(6)).size > 1
@@ -222,7 +223,7 @@ def worlds():
 def test_audit_of_the_released_step_refutes_its_claim():
   """400 runs of one step, of the 150,000 that a claimed 1.0 allows."""
   config = dataclasses.replace(MNIST, redistribution_sum=None, epochs=1, seed=0)
-  method = methods.SecureSGD(network(), config, redistribution=np.ones(3))
+  method = papers.SecureSGD(network(), config, redistribution=np.ones(3))
   x, y = balanced()
   method.fit(np.repeat(x, 2, axis=0), np.repeat(y, 2), verbose=0)
   assert method.privacy_statement().claimed.dp_epsilon < CLAIMED
@@ -235,7 +236,7 @@ def test_audit_of_the_released_step_refutes_its_claim():
 
 def test_audit_of_the_sound_step_stays_below_its_proof():
   """The same arithmetic; a sixteenth of its noise is caught."""
-  config = methods.SoundSecureSGDConfig(
+  config = papers.SoundSecureSGDConfig(
     sampler="full_batch",
     physical_batch_size=BATCH,
     noise_multiplier=8.0,
@@ -248,7 +249,7 @@ def test_audit_of_the_sound_step_stays_below_its_proof():
   proven = mechanisms.gaussian_dp_epsilon(4.0, DP_DELTA)
   found = {}
   for divisor in (1, 16):
-    method = methods.SoundSecureSGD(network(), config)
+    method = papers.SoundSecureSGD(network(), config)
     found[divisor] = audit(method, worlds(), runs=200, divisor=divisor)
   assert 0.9 < proven < 1.0
   assert found[1] < proven
@@ -365,9 +366,9 @@ def test_delta_hgm_bounds_no_change_of_h():
 
 def test_best_case_at_mnist_golden():
   """2000 unanimous votes: what is claimed, and what is proven of the noise."""
-  inference = certify.SecureSGDInference()
+  inference = papers.SecureSGDInference()
   assert inference.largest_radius(10) == pytest.approx(1.862, abs=1e-3)
-  method = methods.SecureSGD(models.secure_sgd_mnist(seed=0), MNIST)
+  method = papers.SecureSGD(models.secure_sgd_mnist(seed=0), MNIST)
   first = mechanisms.extended_stddev(1.0, DP_EPSILON, 1e-5)
   drawn = sizes.inference_stddev(A, first, np.zeros([28, 28, 32]))
   p1 = binomial.lower(2000, 2000, 0.005)

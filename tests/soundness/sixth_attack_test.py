@@ -12,6 +12,7 @@ import tensorflow as tf
 from tests.laws import recording
 from tf_privrob import gradients
 from tf_privrob import methods
+from tf_privrob import papers
 from tf_privrob.data import batching
 from tf_privrob.gradients import places
 from tf_privrob.methods import hidden_noise
@@ -84,10 +85,10 @@ def test_a_power_of_two_shapes_goes_row_by_row():
 
 def test_so_does_the_front_of_a_linear_method():
   """4 for 2,047 images where 1 was accounted, 2 for 63."""
-  config = methods.HalfspacesConfig(
+  config = papers.HalfspacesConfig(
     dp_epsilon=8.0, dp_delta=1e-3, batch_size=64, seed=0
   )
-  assert _shift(methods.Halfspaces(_network(), config), 63) <= 1 + 1e-6
+  assert _shift(papers.Halfspaces(_network(), config), 63) <= 1 + 1e-6
 
 
 def _rows(function, shape, size, trials=places.TRIALS):
@@ -183,10 +184,10 @@ def test_a_redistribution_does_not_depend_on_places():
   hidden = _layers.Conv2D(10, 1, use_bias=False)(inputs)
   pooled = _layers.GlobalAveragePooling2D()(hidden)
   network = tf.keras.Model(inputs, _layers.Dense(2)(_layers.ReLU()(pooled)))
-  config = methods.SoundSecureSGD.config_class(
+  config = papers.SoundSecureSGD.config_class(
     **_CONFIG, redistribution="private"
   )
-  place = methods.SoundSecureSGD(network, config).place
+  place = papers.SoundSecureSGD(network, config).place
   row = np.random.default_rng(0).random((1, 6, 6, 10), np.float32)
   images, labels = np.repeat(row, 64, axis=0), np.zeros(64, np.int64)
   (found,) = hidden_noise.hidden_gradients(place, images, labels)

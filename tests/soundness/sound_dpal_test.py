@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.soundness import dpal_runs
-from tf_privrob import methods
+from tf_privrob import papers
 from tf_privrob import privacy
 
 CLIP = 0.5
@@ -26,8 +26,8 @@ def trained(**changes):
     "seed": 0,
     **changes,
   }
-  found = methods.SoundDPAL(
-    dpal_runs.network(6, 8, 5, 3), methods.SoundDPALConfig(**settings)
+  found = papers.SoundDPAL(
+    dpal_runs.network(6, 8, 5, 3), papers.SoundDPALConfig(**settings)
   )
   found.fit(x, y, value_range=(-1, 1), verbose=0)
   return found, x, y

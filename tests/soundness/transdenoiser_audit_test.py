@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from experiments import transdenoiser_audit
+from experiments.transdenoiser import audit as transdenoiser_audit
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 

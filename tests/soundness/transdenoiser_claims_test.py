@@ -1,7 +1,7 @@
 """What TransDenoiser's paper states, and what is true of it.
 
 docs/soundness.md names these tests, claim by claim. Those about covariances
-and moments are in tests/mechanisms/multivariate_test.py.
+and moments are in tests/papers/transdenoiser/multivariate_test.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from tests.methods import transdenoiser_cases as cases
+from tests.papers.transdenoiser import transdenoiser_cases as cases
 from tf_privrob import attacks
-from tf_privrob import gradients
 from tf_privrob import models
+from tf_privrob import papers
 
 STDDEV = 0.25
 
@@ -55,7 +55,7 @@ def test_lemma_1_the_remainder_of_the_loss_bounds_no_gradient():
   for row, x in enumerate(cases.arrays(10)[0]):
     mixed, at_x = _mixed_derivative(denoiser, x), _flat_gradient(denoiser, x, x)
     z = _noisy(x, 40, row)
-    remainder = gradients.taylor_remainder(
+    remainder = papers.taylor_remainder(
       denoiser, tf.repeat(x[None], 40, axis=0), tf.constant(z)
     ).numpy()
     for noisy in z[remainder >= 0]:

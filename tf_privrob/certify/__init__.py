@@ -17,44 +17,37 @@ set into a file that survives a crash, which `read` reads;
 from tf_privrob.certify.accuracy import certified_accuracy
 from tf_privrob.certify.accuracy import claimed_accuracy
 from tf_privrob.certify.accuracy import mean_certified_radius
-from tf_privrob.certify.audit import audit_certificates
-from tf_privrob.certify.audit_result import CertificateAudit
+from tf_privrob.certify.audit.audit import audit_certificates
+from tf_privrob.certify.audit.result import CertificateAudit
 from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
 from tf_privrob.certify.certificate import NORMS
 from tf_privrob.certify.certifier import Certifier
-from tf_privrob.certify.feature_bounds import feature_bound
-from tf_privrob.certify.feature_bounds import FeatureBound
-from tf_privrob.certify.keras_norms import is_activation
-from tf_privrob.certify.keras_norms import layer_norms
-from tf_privrob.certify.keras_norms import linear_map
-from tf_privrob.certify.keras_norms import prefix_norms
-from tf_privrob.certify.keras_norms import whitened_norm
-from tf_privrob.certify.linear_norms import conv2d_norms
-from tf_privrob.certify.linear_norms import dense_norms
-from tf_privrob.certify.margin import LinearMargin
-from tf_privrob.certify.noisy_scores import NoisyModel
-from tf_privrob.certify.operator_norms import OperatorNorms
-from tf_privrob.certify.pixeldp import classic_multiplier
-from tf_privrob.certify.pixeldp import gaussian_search
-from tf_privrob.certify.pixeldp import gaussian_tight
-from tf_privrob.certify.prefix_values import prefix_values
+from tf_privrob.certify.linear.feature_bounds import feature_bound
+from tf_privrob.certify.linear.feature_bounds import FeatureBound
+from tf_privrob.certify.linear.margin import LinearMargin
+from tf_privrob.certify.noise_layer.noisy_scores import NoisyModel
+from tf_privrob.certify.noise_layer.pixeldp import classic_multiplier
+from tf_privrob.certify.noise_layer.pixeldp import gaussian_search
+from tf_privrob.certify.noise_layer.pixeldp import gaussian_tight
+from tf_privrob.certify.noise_layer.prefix_values import prefix_values
+from tf_privrob.certify.noise_layer.score_bounds import robust_epsilon
+from tf_privrob.certify.noise_layer.single_layer import SingleLayerCertificate
+from tf_privrob.certify.noise_layer.single_layer import tight_epsilon
+from tf_privrob.certify.norms.keras_norms import is_activation
+from tf_privrob.certify.norms.keras_norms import layer_norms
+from tf_privrob.certify.norms.keras_norms import linear_map
+from tf_privrob.certify.norms.keras_norms import prefix_norms
+from tf_privrob.certify.norms.keras_norms import whitened_norm
+from tf_privrob.certify.norms.linear_norms import conv2d_norms
+from tf_privrob.certify.norms.linear_norms import dense_norms
+from tf_privrob.certify.norms.operator_norms import OperatorNorms
 from tf_privrob.certify.record import read
 from tf_privrob.certify.record import Recorded
 from tf_privrob.certify.running import check_recorded
 from tf_privrob.certify.running import run
-from tf_privrob.certify.score_bounds import robust_epsilon
-from tf_privrob.certify.secure_sgd import SecureSGDInference
-from tf_privrob.certify.single_layer import SingleLayerCertificate
-from tf_privrob.certify.single_layer import tight_epsilon
-from tf_privrob.certify.smoothing import RandomizedSmoothing
+from tf_privrob.certify.smoothing.smoothing import RandomizedSmoothing
 from tf_privrob.certify.verified import VerifiedBound
-from tf_privrob.certify.verified_inference import claimed_radius
-from tf_privrob.certify.verified_inference import Estimate
-from tf_privrob.certify.verified_inference import input_sensitivity
-from tf_privrob.certify.verified_inference import paper_hidden_sensitivity
-from tf_privrob.certify.verified_inference import released_hidden_sensitivity
-from tf_privrob.certify.verified_inference import VerifiedInference
 
 __all__ = [
   "ABSTAIN",
@@ -62,38 +55,31 @@ __all__ = [
   "Certificate",
   "CertificateAudit",
   "Certifier",
-  "Estimate",
   "FeatureBound",
   "LinearMargin",
   "NoisyModel",
   "OperatorNorms",
   "RandomizedSmoothing",
   "Recorded",
-  "SecureSGDInference",
   "SingleLayerCertificate",
   "VerifiedBound",
-  "VerifiedInference",
   "audit_certificates",
   "certified_accuracy",
   "check_recorded",
   "claimed_accuracy",
-  "claimed_radius",
   "classic_multiplier",
   "conv2d_norms",
   "dense_norms",
   "feature_bound",
   "gaussian_search",
   "gaussian_tight",
-  "input_sensitivity",
   "is_activation",
   "layer_norms",
   "linear_map",
   "mean_certified_radius",
-  "paper_hidden_sensitivity",
   "prefix_norms",
   "prefix_values",
   "read",
-  "released_hidden_sensitivity",
   "robust_epsilon",
   "run",
   "tight_epsilon",

@@ -8,7 +8,7 @@ from typing import Any
 from tf_privrob import binomial
 from tf_privrob import validate
 from tf_privrob.certify import certificate
-from tf_privrob.certify import sequential
+from tf_privrob.certify.smoothing import sequential
 
 
 def certified_accuracy(

@@ -21,7 +21,7 @@ from tf_privrob.certify import certificate
 from tf_privrob.certify import gate
 
 if TYPE_CHECKING:
-  from tf_privrob.certify import audit_targets as targets
+  from tf_privrob.certify.audit import targets
 
 LogitsFn = Callable[[tf.Tensor], tf.Tensor]
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 from tf_privrob import bounds
 from tf_privrob import validate
 from tf_privrob.bounds import domain as domain_lib
-from tf_privrob.certify import audit_targets
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
+from tf_privrob.certify.audit import targets as audit_targets
 
 # Inputs at a time: what other domains carry is as wide as the input.
 _BATCH, _WIDE_BATCH = 256, 8

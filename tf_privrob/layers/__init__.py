@@ -1,6 +1,5 @@
 """Keras layers that carry a bound, noise or a guarantee; all serialise."""
 
-from tf_privrob.layers.autoencoder import FunctionalMechanismAutoencoder
 from tf_privrob.layers.batch_statistics import BatchStandardization
 from tf_privrob.layers.bounded import BoundedActivation
 from tf_privrob.layers.noise import GaussianNoise
@@ -14,7 +13,6 @@ from tf_privrob.layers.weight_normalization import NormalizedDense
 __all__ = [
   "BatchStandardization",
   "BoundedActivation",
-  "FunctionalMechanismAutoencoder",
   "GaussianNoise",
   "LaplaceNoise",
   "NormalizedConv2D",

@@ -15,11 +15,11 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import validate
-from tf_privrob.layers import rebuilding
 from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import proven
 from tf_privrob.methods import session as training_session
+from tf_privrob.models.files import rebuilding
 
 
 class RunState:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tf_privrob import certify
 from tf_privrob import validate
-from tf_privrob.methods import splitting
+from tf_privrob.models import cuts as splitting
 
 POSITIONS = ("before_activation", "after_activation")
 

@@ -2,79 +2,118 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 from typing import Any
 
 import tensorflow as tf
 
 from tf_privrob import validate
-from tf_privrob.methods import adlm
-from tf_privrob.methods import adlm_config
-from tf_privrob.methods import adlm_sound
-from tf_privrob.methods import adversarial
-from tf_privrob.methods import adversarial_config
-from tf_privrob.methods import config
-from tf_privrob.methods import dp_sgd
-from tf_privrob.methods import dp_smooth
-from tf_privrob.methods import dpal
-from tf_privrob.methods import dpal_config
-from tf_privrob.methods import dpal_sound
-from tf_privrob.methods import halfspace
-from tf_privrob.methods import halfspace_config
-from tf_privrob.methods import halfspace_pure
 from tf_privrob.methods import method
-from tf_privrob.methods import pixeldp
-from tf_privrob.methods import pixeldp_config
-from tf_privrob.methods import robust
-from tf_privrob.methods import robust_config
-from tf_privrob.methods import secure_sgd
-from tf_privrob.methods import secure_sgd_config
-from tf_privrob.methods import secure_sgd_sound
-from tf_privrob.methods import trades
-from tf_privrob.methods import transdenoiser
-from tf_privrob.methods import transdenoiser_config
-from tf_privrob.methods import transdenoiser_sound
-from tf_privrob.methods import verified
-from tf_privrob.methods import verified_config
-from tf_privrob.methods import wrm
 
-# The first class of settings is a method's default.
-_METHODS = {
-  "adlm": {
-    adlm_config.AdLMConfig: adlm.AdLM,
-    adlm_config.SoundAdLMConfig: adlm_sound.SoundAdLM,
-  },
-  "adversarial": {
-    adversarial_config.AdversarialConfig: adversarial.AdversarialTraining
-  },
-  "diffai": {verified_config.DiffAIConfig: verified.DiffAI},
-  "dp_sgd": {config.DPSGDConfig: dp_sgd.DPSGD},
-  "dp_smooth": {dp_smooth.DPSmoothConfig: dp_smooth.DPSmooth},
-  "dpal": {
-    dpal_config.DPALConfig: dpal.DPAL,
-    dpal_sound.SoundDPALConfig: dpal_sound.SoundDPAL,
-  },
-  "dual": {verified_config.DualConfig: verified.DualTraining},
-  "halfspaces": {
-    halfspace_config.HalfspacesConfig: halfspace.Halfspaces,
-    halfspace_config.PureHalfspacesConfig: halfspace_pure.PureHalfspaces,
-  },
-  "ibp": {verified_config.IBPConfig: verified.IBP},
-  "natural": {robust_config.NaturalConfig: robust.NaturalTraining},
-  "pixeldp": {pixeldp_config.PixelDPConfig: pixeldp.PixelDP},
-  "secure_sgd": {
-    secure_sgd_config.SecureSGDConfig: secure_sgd.SecureSGD,
-    secure_sgd_config.SoundSecureSGDConfig: secure_sgd_sound.SoundSecureSGD,
-  },
-  "trades": {adversarial_config.TradesConfig: trades.Trades},
-  "transdenoiser": {
-    transdenoiser_config.TransDenoiserConfig: transdenoiser.TransDenoiser,
-    transdenoiser_config.SoundTransDenoiserConfig: (
-      transdenoiser_sound.SoundTransDenoiser
+# By name: where settings and method live. The first settings are the default.
+_HOMES = {
+  "adlm": (
+    ("papers.adlm.config.AdLMConfig", "papers.adlm.published.AdLM"),
+    ("papers.adlm.config.SoundAdLMConfig", "papers.adlm.sound.SoundAdLM"),
+  ),
+  "adversarial": (
+    (
+      "methods.objectives.adversarial_config.AdversarialConfig",
+      "methods.objectives.adversarial.AdversarialTraining",
     ),
-  },
-  "wrm": {adversarial_config.WRMConfig: wrm.DistributionalTraining},
+  ),
+  "diffai": (
+    (
+      "methods.objectives.verified_config.DiffAIConfig",
+      "methods.objectives.verified.DiffAI",
+    ),
+  ),
+  "dp_sgd": (("methods.config.DPSGDConfig", "methods.dp_sgd.DPSGD"),),
+  "dp_smooth": (
+    ("methods.dp_smooth.DPSmoothConfig", "methods.dp_smooth.DPSmooth"),
+  ),
+  "dpal": (
+    ("papers.dpal.config.DPALConfig", "papers.dpal.published.DPAL"),
+    ("papers.dpal.sound.SoundDPALConfig", "papers.dpal.sound.SoundDPAL"),
+  ),
+  "dual": (
+    (
+      "methods.objectives.verified_config.DualConfig",
+      "methods.objectives.verified.DualTraining",
+    ),
+  ),
+  "halfspaces": (
+    (
+      "papers.halfspaces.config.HalfspacesConfig",
+      "papers.halfspaces.perceptron.Halfspaces",
+    ),
+    (
+      "papers.halfspaces.config.PureHalfspacesConfig",
+      "papers.halfspaces.pure.PureHalfspaces",
+    ),
+  ),
+  "ibp": (
+    (
+      "methods.objectives.verified_config.IBPConfig",
+      "methods.objectives.verified.IBP",
+    ),
+  ),
+  "natural": (
+    (
+      "methods.objectives.robust_config.NaturalConfig",
+      "methods.objectives.robust.NaturalTraining",
+    ),
+  ),
+  "pixeldp": (
+    ("papers.pixeldp.config.PixelDPConfig", "papers.pixeldp.method.PixelDP"),
+  ),
+  "secure_sgd": (
+    (
+      "papers.secure_sgd.config.SecureSGDConfig",
+      "papers.secure_sgd.published.SecureSGD",
+    ),
+    (
+      "papers.secure_sgd.config.SoundSecureSGDConfig",
+      "papers.secure_sgd.sound.SoundSecureSGD",
+    ),
+  ),
+  "trades": (
+    (
+      "methods.objectives.adversarial_config.TradesConfig",
+      "methods.objectives.trades.Trades",
+    ),
+  ),
+  "transdenoiser": (
+    (
+      "papers.transdenoiser.config.TransDenoiserConfig",
+      "papers.transdenoiser.published.TransDenoiser",
+    ),
+    (
+      "papers.transdenoiser.config.SoundTransDenoiserConfig",
+      "papers.transdenoiser.sound.SoundTransDenoiser",
+    ),
+  ),
+  "wrm": (
+    (
+      "methods.objectives.adversarial_config.WRMConfig",
+      "methods.objectives.wrm.DistributionalTraining",
+    ),
+  ),
 }
-NAMES = tuple(sorted(_METHODS))
+NAMES = tuple(sorted(_HOMES))
+
+
+@functools.cache
+def _classes(name: str) -> dict[type, type[method.Method]]:
+  """By class of settings, the class of the method."""
+  validate.one_of(NAMES, method=name)
+  return {_found(config): _found(kind) for config, kind in _HOMES[name]}
+
+
+def _found(path: str) -> type:
+  module, name = path.rsplit(".", 1)
+  return getattr(importlib.import_module(f"tf_privrob.{module}"), name)
 
 
 def build(
@@ -93,10 +132,9 @@ def build(
 
 def class_of(name: str, settings: Any) -> type[method.Method]:
   """The class of a method that has these settings."""
-  validate.one_of(NAMES, method=name)
-  found = _METHODS[name].get(type(settings))
+  found = _classes(name).get(type(settings))
   if found is None:
-    expected = " or ".join(kind.__name__ for kind in _METHODS[name])
+    expected = " or ".join(kind.__name__ for kind in _classes(name))
     raise ValueError(
       f"Expected {expected} for method {name!r}, received"
       f" {type(settings).__name__}."
@@ -106,8 +144,7 @@ def class_of(name: str, settings: Any) -> type[method.Method]:
 
 def preset(name: str, preset_name: str | None) -> Any:
   """Settings of a method by name; the defaults without one."""
-  validate.one_of(NAMES, method=name)
-  kinds = list(_METHODS[name])
+  kinds = list(_classes(name))
   if preset_name is None:
     return kinds[0]()
   found = {}

@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import validate
-from tf_privrob.models import building
 from tf_privrob.models import logits
 from tf_privrob.models import marks
+from tf_privrob.models.zoo import building
 
 _layers = tf.keras.layers
 _BETWEEN = "denoised"

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_privrob.layers import known
 from tf_privrob.models import graph
+from tf_privrob.models.files import known
 
 # Parts of a configuration that change nothing at inference.
 _IDLE = ("build_config", "compile_config", "trainable")

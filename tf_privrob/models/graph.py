@@ -14,7 +14,7 @@ import types
 
 import tensorflow as tf
 
-from tf_privrob.layers import known
+from tf_privrob.models.files import known
 
 _FUNCTIONAL = tf.keras.Sequential.__bases__[0]  # Keras does not export it
 MODELS = (_FUNCTIONAL, tf.keras.Sequential)

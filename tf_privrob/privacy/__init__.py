@@ -19,12 +19,22 @@ from tf_privrob.privacy.accounting import group_dp_epsilon
 from tf_privrob.privacy.accounting import poisson_sgd
 from tf_privrob.privacy.accounting import Release
 from tf_privrob.privacy.accounting import shuffled_sgd
-from tf_privrob.privacy.audit import both_errors_lower_bound
-from tf_privrob.privacy.audit import dp_epsilon_lower_bound
-from tf_privrob.privacy.audit import gaussian_lower_bound
-from tf_privrob.privacy.audit import reachable
-from tf_privrob.privacy.audit import require_reachable
-from tf_privrob.privacy.audit import runs_for
+from tf_privrob.privacy.audit.audit import both_errors_lower_bound
+from tf_privrob.privacy.audit.audit import dp_epsilon_lower_bound
+from tf_privrob.privacy.audit.audit import gaussian_lower_bound
+from tf_privrob.privacy.audit.audit import reachable
+from tf_privrob.privacy.audit.audit import require_reachable
+from tf_privrob.privacy.audit.audit import runs_for
+from tf_privrob.privacy.audit.one_run import canaries_for
+from tf_privrob.privacy.audit.one_run import one_run as audit_one_run
+from tf_privrob.privacy.audit.one_run import one_run_lower_bound
+from tf_privrob.privacy.audit.one_run import one_run_reachable
+from tf_privrob.privacy.audit.one_run import OneRunAudit
+from tf_privrob.privacy.audit.refuter import Refutation
+from tf_privrob.privacy.audit.refuter import refute
+from tf_privrob.privacy.audit.two_world import best_test
+from tf_privrob.privacy.audit.two_world import two_world as audit_two_world
+from tf_privrob.privacy.audit.two_world import TwoWorldAudit
 from tf_privrob.privacy.calibration import calibrate_noise_multiplier
 from tf_privrob.privacy.calibration import max_steps
 from tf_privrob.privacy.gaussian_dp import gaussian_mu
@@ -34,13 +44,6 @@ from tf_privrob.privacy.ledger import Ledger
 from tf_privrob.privacy.ledger_format import History
 from tf_privrob.privacy.ledger_format import LedgerError
 from tf_privrob.privacy.ledger_format import read as read_ledger
-from tf_privrob.privacy.one_run import canaries_for
-from tf_privrob.privacy.one_run import one_run as audit_one_run
-from tf_privrob.privacy.one_run import one_run_lower_bound
-from tf_privrob.privacy.one_run import one_run_reachable
-from tf_privrob.privacy.one_run import OneRunAudit
-from tf_privrob.privacy.refuter import Refutation
-from tf_privrob.privacy.refuter import refute
 from tf_privrob.privacy.rounding import down as rounded_down
 from tf_privrob.privacy.rounding import up as rounded_up
 from tf_privrob.privacy.run_facts import RunFacts
@@ -48,9 +51,6 @@ from tf_privrob.privacy.run_facts import scalar_of_proven
 from tf_privrob.privacy.statement import Assumption
 from tf_privrob.privacy.statement import Budget
 from tf_privrob.privacy.statement import PrivacyStatement
-from tf_privrob.privacy.two_world import best_test
-from tf_privrob.privacy.two_world import two_world as audit_two_world
-from tf_privrob.privacy.two_world import TwoWorldAudit
 
 __all__ = [
   "Assumption",

@@ -1,0 +1,1 @@
+"""DPAL's figures."""

@@ -1,0 +1,124 @@
+"""Regenerates the figures of the DPAL paper (2-9), claimed beside proven.
+
+python -m experiments.dpal --scale=smoke --out_dir=runs/dpal_smoke
+python -m experiments.dpal --scale=small --dataset=mnist --out_dir=runs/dpal
+
+smoke takes minutes on mnist_5k, small an hour on MNIST, full days. What is
+done is on disk cell by cell; a killed run goes on with the same command and
+--resume. --cells=dpal-2/ runs the cells whose names contain that.
+"""
+
+from __future__ import annotations
+
+from experiments import command
+from experiments.dpal import cells as dpal_cells
+from experiments.dpal import page as dpal_page
+from experiments.dpal import plots as dpal_plots
+from experiments.grid import flags as grid_flags
+from experiments.grid import models as grid_models
+from experiments.grid import plots as grid_plots
+
+
+class Experiment(grid_models.ModelExperiment):
+  """The cells of one scale and data set, in one folder.
+
+  Args:
+    out_dir: where everything goes.
+    scale_name: "smoke", "small" or "full".
+    dataset: in [-1, 1].
+    scale: its sizes; a test passes its own.
+    command_line: for the page.
+  """
+
+  def __init__(
+    self,
+    out_dir: str,
+    scale_name: str,
+    dataset,
+    scale: dpal_cells.Scale | None = None,
+    command_line: str = "",
+  ):
+    self.family = dpal_cells.FAMILIES[dataset.name]
+    scale = scale or dpal_cells.SCALES[scale_name, self.family]
+    super().__init__(out_dir, scale_name, scale, dataset, command_line)
+
+  def all_cells(self, scale: dpal_cells.Scale):
+    """Model by model, training first."""
+    return dpal_cells.cells(scale)
+
+  def payload(self) -> dict:
+    """Adds what the paper says."""
+    return {**super().payload(), "paper": dpal_cells.PAPER[self.family]}
+
+  def train(self, cell: dpal_cells.Cell, folder) -> dict:
+    """Trains, or goes on with a training that was killed."""
+    from experiments.dpal import train as dpal_train
+
+    return dpal_train.run_cell(cell, self.scale, self.dataset, folder)
+
+  def load(self, cell: dpal_cells.Cell, folder):
+    """The trained model of a cell."""
+    from experiments.dpal import train as dpal_train
+
+    return dpal_train.load_model(cell, self.dataset, folder)
+
+  def examine(self, cell: dpal_cells.Cell, model, folder) -> dict:
+    """Radii, or accuracies under attack."""
+    from experiments.dpal import measure as dpal_measure
+
+    if cell.part == "radii":
+      return dpal_measure.radii_cell(
+        cell, self.scale, self.dataset, model, folder
+      )
+    return dpal_measure.attack_cell(cell, self.scale, self.dataset, model)
+
+  def write(self) -> None:
+    """results.json, table.md, the figures and index.html."""
+    results = self.write_results()
+    self.folder.write_text(
+      "table.md", dpal_page.markdown(self.record, results, self.family)
+    )
+    pictures = {}
+    for size in dpal_cells.SIZES:
+      figure = grid_plots.draw(dpal_plots.accuracy_figure, results, size)
+      self._picture(pictures, size, f"accuracy_linf_{size:g}.svg", figure)
+    figure = grid_plots.draw(dpal_plots.radii_figure, results, self.family)
+    self._picture(pictures, "radii", "radii.svg", figure)
+    figure = grid_plots.draw(dpal_plots.fallen_figure, results)
+    self._picture(pictures, "fallen", "fallen.svg", figure)
+    self.folder.write_text(
+      "index.html",
+      dpal_page.html(self.record, results, self.family, pictures),
+    )
+
+  def _picture(self, pictures, key, name, figure) -> None:
+    if figure is None:
+      return
+    grid_plots.save(figure, self.folder.file(name))
+    pictures[key] = self.folder.file(name).read_text(encoding="utf-8")
+
+
+def main() -> None:
+  """Runs as the flags say and prints the table."""
+  name = grid_flags.DATASET.value
+  wanted = grid_flags.check(
+    dpal_cells.SCALE_NAMES,
+    dpal_cells.FAMILIES,
+    lambda: dpal_cells.cells(
+      dpal_cells.SCALES[grid_flags.SCALE.value, dpal_cells.FAMILIES[name]]
+    ),
+  )
+
+  def make(out_dir, command_line):
+    from experiments.dpal import train as dpal_train
+
+    dataset = dpal_train.load_dataset(name, grid_flags.DATA_DIR.value)
+    return Experiment(
+      out_dir, grid_flags.SCALE.value, dataset, command_line=command_line
+    )
+
+  grid_flags.run(make, wanted)
+
+
+if __name__ == "__main__":
+  command.run(main)

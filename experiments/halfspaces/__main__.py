@@ -1,0 +1,107 @@
+"""Private halfspaces with exact margins, beside a private network.
+
+python -m experiments.halfspaces --scale=smoke --out_dir=runs/halfspaces_smoke
+python -m experiments.halfspaces --scale=full --dataset=mnist \
+  --out_dir=runs/halfspaces --cells=perceptron/
+
+Figures 1 and 2 of "Robust and Private Learning of Halfspaces": accuracy of the
+DP Batch Perceptron against dp_epsilon and dp_delta, its robust accuracy against
+the l_2 radius, exactly, and that of a DP-SGD network under attack; the budget
+as the paper reads it beside the joint one of all classes; and how the samples
+needed grow with the dimension. What is done is on disk cell by cell; a killed
+run goes on with the same command and --resume.
+"""
+
+from __future__ import annotations
+
+from experiments import command
+from experiments.grid import flags as grid_flags
+from experiments.grid import models as grid_models
+from experiments.grid import plots as grid_plots
+from experiments.halfspaces import cells as halfspaces_cells
+from experiments.halfspaces import page as halfspaces_page
+from experiments.halfspaces import plots as halfspaces_plots
+from experiments.halfspaces import rates as halfspaces_rates
+from experiments.halfspaces import rates_page as halfspaces_rates_page
+from experiments.halfspaces import rates_plots as halfspaces_rates_plots
+from tf_privrob.runs import train as training
+
+
+class Experiment(grid_models.ModelExperiment):
+  """Perceptrons, networks, and sample sizes."""
+
+  title = "Robust and private halfspaces"
+
+  def all_cells(self, scale: halfspaces_cells.Scale):
+    """Perceptrons first."""
+    return _cells(scale)
+
+  def train(self, cell: halfspaces_cells.Cell, folder) -> dict:
+    """A network under DP-SGD."""
+    from experiments.halfspaces import measure as halfspaces_measure
+
+    return halfspaces_measure.cnn_cell(cell, self.scale, self.dataset, folder)
+
+  def load(self, cell: halfspaces_cells.Cell, folder):
+    """The trained network; the other cells have none."""
+    if cell.recipe != halfspaces_cells.CNN:
+      return None
+    return training.load_run(folder)
+
+  def examine(self, cell: halfspaces_cells.Cell, model, folder) -> dict:
+    """Perceptrons, an attack, or sample sizes."""
+    from experiments.halfspaces import measure as halfspaces_measure
+
+    if cell.recipe == halfspaces_cells.PERCEPTRON:
+      return halfspaces_measure.perceptron_cell(cell, self.scale, self.dataset)
+    if cell.recipe == halfspaces_cells.RATES:
+      scale = halfspaces_rates.SCALES[self.scale.rates]
+      return halfspaces_rates.rates_cell(cell.part, scale)
+    return halfspaces_measure.attack_cell(self.scale, self.dataset, model)
+
+  def tables(self, results):
+    """Accuracies, robust accuracies, networks, sample sizes, speed."""
+    return [
+      *halfspaces_page.tables(self.record, results),
+      *halfspaces_rates_page.tables(results),
+    ]
+
+  def figures(self, results):
+    """Figures 1 and 2, and the sample sizes."""
+    for name, caption, make in halfspaces_plots.FIGURES:
+      yield name, caption, grid_plots.draw(make, self.record, results)
+    for name, caption, make in halfspaces_rates_plots.FIGURES:
+      yield name, caption, grid_plots.draw(make, results)
+
+  def notes(self) -> list[str]:
+    """How to read it all."""
+    return halfspaces_page.notes(self.record) + halfspaces_rates_page.notes()
+
+
+def _cells(scale: halfspaces_cells.Scale):
+  parts = halfspaces_rates.SCALES[scale.rates].parts()
+  return halfspaces_cells.cells(scale, parts)
+
+
+def main() -> None:
+  """Runs as the flags say and prints the table."""
+  scales = halfspaces_cells.SCALES
+  scale_name = grid_flags.SCALE.value
+  wanted = grid_flags.check(
+    scales,
+    halfspaces_cells.DATASETS,
+    lambda: _cells(scales[scale_name]),
+  )
+
+  def make(out_dir, command_line):
+    from tf_privrob import data
+
+    dataset = data.load(grid_flags.DATASET.value, grid_flags.DATA_DIR.value)
+    scale = scales[scale_name]
+    return Experiment(out_dir, scale_name, scale, dataset, command_line)
+
+  grid_flags.run(make, wanted)
+
+
+if __name__ == "__main__":
+  command.run(main)

@@ -1,0 +1,1 @@
+"""Privacy risks of robust models."""

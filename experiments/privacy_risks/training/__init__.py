@@ -1,0 +1,1 @@
+"""Six robust trainers side by side."""

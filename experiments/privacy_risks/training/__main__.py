@@ -1,0 +1,112 @@
+"""Robust trainers side by side: clean, attacked and verified accuracy.
+
+python -m experiments.privacy_risks.training --scale=smoke \
+  --out_dir=runs/robust_smoke
+python -m experiments.privacy_risks.training --scale=small --dataset=uci_har \
+  --out_dir=runs/robust
+
+The models of Tables 2, 3, 4, 8, 9 and 12 of "Privacy Risks of Securing Machine
+Learning Models against Adversarial Examples" (CCS 2019) with the settings of
+its code, beside the published figures; IBP on MNIST; and PGD training within a
+privacy budget. Every model is kept: `training.load_run` loads it from the
+folder <data set>-<trainer>. What is done is on disk cell by cell; a killed run
+goes on with the same command and --resume, and other data sets go into the same
+folder by --resume, too.
+"""
+
+from __future__ import annotations
+
+from absl import flags
+
+from experiments import command
+from experiments.grid import flags as grid_flags
+from experiments.grid import models as grid_models
+from experiments.grid import plots as grid_plots
+from experiments.privacy_risks.training import cells as robust_training_cells
+from experiments.privacy_risks.training import page as robust_training_page
+from experiments.privacy_risks.training import scales as robust_training_scales
+from tf_privrob.runs import train as training
+
+
+class Experiment(grid_models.ModelExperiment):
+  """Trainers and what their models withstand; `dataset` is a `Datasets`."""
+
+  title = "Robust training"
+
+  def about_data(self, dataset) -> dict[str, str]:
+    """Names only: what was found of each is in its trainings."""
+    names = ", ".join(dataset.names)
+    return {"dataset": names, "data": "What was found of each is below."}
+
+  def all_cells(self, scale: robust_training_cells.Scale):
+    """Model by model."""
+    return robust_training_cells.cells(scale)
+
+  def train(self, cell: robust_training_cells.Cell, folder) -> dict:
+    """A model, with the settings of its recipe."""
+    from experiments.privacy_risks.training import (
+      measure as robust_training_measure,
+    )
+
+    recipe = self.scale.recipes[cell.recipe]
+    return robust_training_measure.train_cell(
+      recipe, self.dataset.of(recipe), folder
+    )
+
+  def load(self, cell: robust_training_cells.Cell, folder):
+    """The trained model."""
+    return training.load_run(folder)
+
+  def examine(self, cell: robust_training_cells.Cell, model, folder) -> dict:
+    """Clean accuracy, accuracy under attack, or verified accuracy."""
+    from experiments.privacy_risks.training import (
+      measure as robust_training_measure,
+    )
+
+    recipe = self.scale.recipes[cell.recipe]
+    dataset = self.dataset.of(recipe)
+    if cell.part == "clean":
+      return robust_training_measure.clean_cell(recipe, dataset, model)
+    measure = {
+      "attack": robust_training_measure.attack_cell,
+      "verify": robust_training_measure.verify_cell,
+    }[cell.part]
+    return measure(recipe, self.scale, dataset, model)
+
+  def tables(self, results):
+    """One for each data set, and the trainings."""
+    return robust_training_page.tables(results)
+
+  def figures(self, results):
+    """Clean, attacked and verified accuracy by trainer."""
+    name, caption, make = robust_training_page.FIGURE
+    yield name, caption, grid_plots.draw(make, results)
+
+  def notes(self) -> list[str]:
+    """How to read it all."""
+    return robust_training_page.notes(self.record, self.results())
+
+
+def main() -> None:
+  """Runs as the flags say and prints the table."""
+  scales = robust_training_scales.SCALES
+  wanted = grid_flags.check_each(scales, robust_training_cells.cells)
+
+  def make(out_dir, command_line):
+    from experiments.privacy_risks.training import (
+      measure as robust_training_measure,
+    )
+
+    scale_name = grid_flags.SCALE.value
+    scale = scales[scale_name]
+    datasets = robust_training_measure.Datasets(
+      scale.datasets, grid_flags.DATA_DIR.value
+    )
+    return Experiment(out_dir, scale_name, scale, datasets, command_line)
+
+  grid_flags.run(make, wanted)
+
+
+if __name__ == "__main__":
+  flags.set_default(grid_flags.DATASET, grid_flags.EVERY)
+  command.run(main)

@@ -1,0 +1,1 @@
+"""Private and certified: the study of smoothing."""

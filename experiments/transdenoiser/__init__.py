@@ -1,0 +1,1 @@
+"""TransDenoiser's figures."""

@@ -1,0 +1,147 @@
+"""Which certificate a model is evaluated by."""
+
+import pytest
+import tensorflow as tf
+
+from tf_privrob import certify
+from tf_privrob import data
+from tf_privrob import layers
+from tf_privrob import methods
+from tf_privrob import models
+from tf_privrob import papers
+from tf_privrob import run_folder
+from tf_privrob.runs import evaluate as evaluation
+
+_SETTINGS = {"num_selection": 25, "num_estimation": 200, "confidence": 0.99}
+
+
+def _network():
+  return models.mlp((8, 8, 1), 10, hidden=(6,), activation="tanh")
+
+
+def test_a_method_is_certified_by_its_own_certificate():
+  config = methods.DPSmoothConfig(smoothing_stddev=0.4)
+  model = methods.DPSmooth(_network(), config)
+  found = evaluation.choose_certifier(model, None, **_SETTINGS)
+  assert found == certify.RandomizedSmoothing(0.4, **_SETTINGS)
+
+
+def test_noise_that_is_asked_for_comes_first():
+  model = methods.DPSmooth(_network(), methods.DPSmoothConfig())
+  found = evaluation.choose_certifier(model, 0.7, **_SETTINGS)
+  assert found == certify.RandomizedSmoothing(0.7, **_SETTINGS)
+
+
+@pytest.mark.parametrize("kind", ["plain", "dp_sgd", "claimed_only"])
+def test_models_without_a_proven_one_are_smoothed(kind):
+  model = _network()
+  if kind == "dp_sgd":
+    model = methods.DPSGD(model)
+  if kind == "claimed_only":
+    model = papers.DPAL(models.dpal_mnist((8, 8, 1), 10))
+  found = evaluation.choose_certifier(model, None, **_SETTINGS)
+  assert found == certify.RandomizedSmoothing(0.25, **_SETTINGS)
+
+
+def test_noise_inside_is_evaluated_into_the_metrics(tmp_path):
+  digits = data.load("digits")
+  model = papers.PixelDP(_network(), papers.PixelDPConfig())
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
+  assert isinstance(certifier, certify.SingleLayerCertificate)
+  found = evaluation.certify_rows(
+    model, digits, certifier, 5, 0, tmp_path / "c.csv", False
+  )
+  assert found["smoothing_stddev"] is None
+  assert (found["norm"], found["count"]) == ("l2", 5)
+  assert "gaussian" in found["method"]
+  assert found["curve"][0]["radius"] == 0
+
+
+def test_a_linear_model_has_exact_radii_without_draws(tmp_path):
+  digits = data.load("digits")
+  model = papers.Halfspaces(models.linear((8, 8, 1), 10))
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
+  assert certifier == certify.LinearMargin()
+  found = evaluation.certify_rows(
+    model, digits, certifier, 5, 0, tmp_path / "c.csv", False
+  )
+  assert found["confidence"] == 1
+  assert found["num_estimation"] is None
+  assert found["method"] == "linear_margin"
+
+
+def test_a_verified_trainer_has_radii_without_draws(tmp_path):
+  digits = data.load("digits")
+  model = methods.IBP(_network(), methods.IBPConfig(attack_eps=0.01))
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
+  assert certifier == certify.VerifiedBound(0.01)
+  found = evaluation.certify_rows(
+    model, digits, certifier, 5, 0, tmp_path / "c.csv", False
+  )
+  assert (found["norm"], found["confidence"]) == ("linf", 1)
+  assert found["method"] == "verified_interval"
+
+
+@pytest.mark.slow
+def test_claimed_sizes_are_asked_for_and_stay_claims(tmp_path):
+  digits = data.load("digits")
+  config = papers.SecureSGDConfig(
+    dp_epsilon=4.0,
+    batch_size=16,
+    epochs=1,
+    redistribution_steps=1,
+    num_draws=50,
+  )
+  model = papers.SecureSGD(_network(), config)
+  model.compile()
+  model.fit(digits.x_train[:64], digits.y_train[:64], verbose=0)
+  certifier = evaluation.choose_certifier(model, None, True, **_SETTINGS)
+  assert certifier == model.certifier()
+  found = evaluation.certify_rows(
+    model, digits, certifier, 5, 0, tmp_path / "c.csv", False
+  )
+  assert (found["kind"], found["mean_radius"]) == ("claimed", None)
+  assert found["num_estimation"] == 50
+  rows = certify.read(tmp_path / "c.csv").rows
+  assert {row.kind for row in rows} == {"claimed"}
+
+
+@pytest.mark.parametrize("kind", ["plain", "dp_sgd", "dp_smooth"])
+def test_claimed_sizes_of_a_method_without_are_refused(kind):
+  model = _network()
+  if kind != "plain":
+    model = {"dp_sgd": methods.DPSGD, "dp_smooth": methods.DPSmooth}[kind](
+      model
+    )
+  with pytest.raises(ValueError, match="Leave --claimed out"):
+    evaluation.choose_certifier(model, None, True, **_SETTINGS)
+
+
+def test_claimed_sizes_and_noise_at_the_input_exclude_each_other():
+  model = papers.SecureSGD(_network(), papers.SecureSGDConfig())
+  with pytest.raises(ValueError, match="received both"):
+    evaluation.choose_certifier(model, 0.5, True, **_SETTINGS)
+
+
+def test_batch_statistics_are_refused_before_the_attacks(tmp_path):
+  digits = data.load("digits")
+  model = tf.keras.Sequential(
+    [
+      tf.keras.layers.Input((8, 8, 1)),
+      layers.BatchStandardization(),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(10),
+    ]
+  )
+  folder = run_folder.RunFolder(tmp_path)
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
+  rest = {"num_attacked": 5, "steps": 1}
+  with pytest.raises(ValueError, match="pass --num_certified=0"):
+    evaluation.evaluate(
+      folder, model, digits, [], certifier, num_certified=5, **rest
+    )
+  assert not folder.has("metrics.json")
+  found = evaluation.evaluate(
+    folder, model, digits, [], certifier, num_certified=0, **rest
+  )
+  assert found["smoothed"] is None

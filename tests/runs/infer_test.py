@@ -1,0 +1,176 @@
+"""The binary that infers membership, and what it does without flags."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tf_privrob import data
+from tf_privrob import membership
+from tf_privrob import models
+from tf_privrob import privacy
+from tf_privrob import run_folder
+from tf_privrob.runs import infer as inferring
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _run(*words):
+  return subprocess.run(
+    [sys.executable, "-m", "experiments.infer", *words],
+    cwd=_ROOT,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+@pytest.fixture(scope="module")
+def dataset():
+  rng = np.random.default_rng(0)
+  x = rng.random((130, 5), dtype=np.float32)
+  y = np.arange(130) % 2
+  x[100] = x[7]  # one test example is a training example
+  return data.from_arrays(
+    "toy", x[:100], y[:100], x[100:], y[100:], 2, (0.0, 1.0)
+  )
+
+
+def test_points_are_as_many_of_either_kind_and_apart(dataset):
+  members, nonmembers, shared = inferring.chosen_points(dataset, None)
+  assert len(members[0]) == len(nonmembers[0]) == 29
+  assert shared == 1
+  membership.require_disjoint(members[0], nonmembers[0])
+  few, _, _ = inferring.chosen_points(dataset, 10)
+  rows = np.linspace(0, 99, 10).round().astype(int)
+  np.testing.assert_array_equal(few[0], dataset.x_train[rows])
+
+
+def test_the_training_set_is_that_of_the_run(dataset, tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  assert inferring.training_data(folder, dataset).num_train == 100
+  folder.write_json("run.json", {"dataset": {"num_train": 60}})
+  assert inferring.training_data(folder, dataset).num_train == 60
+  folder.write_json("run.json", {"dataset": {"num_train": 101}})
+  with pytest.raises(ValueError, match="the 101 training examples"):
+    inferring.training_data(folder, dataset)
+  folder.write_json("run.json", {"dataset": {"num_train": 50}})
+  folder.write_json("config.json", {"flags": {"public_share": 0.5}})
+  private = inferring.training_data(folder, dataset)
+  expected = data.split_public(dataset, 0.5)[1]
+  np.testing.assert_array_equal(private.x_train, expected.x_train)
+
+
+def _state(folder, dp_epsilon, dp_delta, **fields):
+  proven = privacy.Budget(dp_epsilon, dp_delta)
+  stated = privacy.PrivacyStatement(None, proven, **fields)
+  folder.write_text("privacy.json", stated.to_json())
+
+
+def test_what_one_row_changes_is_all_under_nonprivate(dataset, tmp_path):
+  """The model is the same: only what the inference looks at has one more."""
+  model, seen = models.mlp((5,), 2, seed=1), []
+  added = dataclasses.replace(
+    dataset,
+    x_train=np.concatenate([dataset.x_train, dataset.x_test[5:6]]),
+    y_train=np.append(dataset.y_train, dataset.y_test[5]),
+  )
+  for part in (dataset, added):
+    place = tmp_path / str(len(seen))
+    inferring.infer(
+      run_folder.RunFolder(place), model, part, attack_eps=None, num=None
+    )
+    files = (path for path in place.rglob("*") if path.is_file())
+    seen.append({str(p.relative_to(place)): p.read_bytes() for p in files})
+  first, second = seen
+  changed = {name for name in first if first[name] != second.get(name)}
+  assert "nonprivate/membership.json" in changed
+  assert all(name.startswith("nonprivate/") for name in {*first, *second})
+
+
+def test_a_run_is_written_down(dataset, tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  _state(folder, 1.0, 1e-3)
+  model = models.mlp((5,), 2, seed=1)
+  found = inferring.infer(
+    folder, model, dataset, attack_eps=0.1, num=20, targeted=True
+  )
+  written = json.loads((tmp_path / "nonprivate/membership.json").read_text())
+  assert written["num_members"] == written["num_nonmembers"] == 20
+  assert written["attack"].startswith("PGD(attack_eps=0.1")
+  assert (
+    tmp_path / "nonprivate/membership" / f"{written['outputs']}.npz"
+  ).is_file()
+  labels = [row["label"] for row in written["strategies"]]
+  for expected in ("I_B, oracle", "I_A, oracle", "model-infer (targeted)"):
+    assert any(label.startswith(expected) for label in labels)
+  bound = membership.advantage_bound(1.0, 1e-3, fixed_size=True)
+  assert written["bound"]["advantage"] == pytest.approx(bound.advantage)
+  table = inferring.table(found["strategies"])
+  assert len(table.splitlines()) == len(labels) + 1
+  assert "too few points" in table
+
+
+def test_a_bound_stands_with_its_condition_and_is_not_rounded_down(tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  proven = 0.99962901, 1.00001e-5
+  _state(folder, *proven, condition="only on Sundays")
+  bound = inferring.bound_of(folder)
+  assert bound["condition"] == "only on Sundays"
+  text = inferring.bound_text(bound)
+  assert text.startswith(
+    "Proven (dp_epsilon=0.9997, dp_delta=1.001e-05) (only on Sundays) allows"
+  )
+  # (1 + tanh(0.99962901)) / 2 = 0.88072 and a little for dp_delta
+  assert "a balanced accuracy of 0.8808 at most" in text
+  _state(folder, *proven)
+  bound = inferring.bound_of(folder)
+  assert bound["condition"] == ""
+  assert "dp_delta=1.001e-05) allows" in inferring.bound_text(bound)
+  assert "nothing bounds it" in inferring.bound_text(None)
+
+
+def test_nothing_proven_bounds_nothing(tmp_path):
+  folder = run_folder.RunFolder(tmp_path)
+  assert inferring.bound_of(folder) is None
+  stated = privacy.PrivacyStatement(privacy.Budget(1.0, 0.0), None)
+  folder.write_text("privacy.json", stated.to_json())
+  assert inferring.bound_of(folder) is None
+
+
+def test_stored_predictions_need_no_model(tmp_path):
+  p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5]], np.float32)
+  np.savez(
+    tmp_path / "p.npz",
+    member_predictions=p,
+    nonmember_predictions=p[::-1],
+    member_labels=np.array([0, 1, 0, 1]),
+    nonmember_labels=np.array([1, 0, 1, 0]),
+  )
+  done = _run(f"--predictions={tmp_path / 'p.npz'}")
+  assert done.returncode == 0, done.stderr
+  # Members 0.9, 0.8, 0.6, 0.5; non-members 0.5, 0.6, 0.8, 0.9 with labels
+  # 1, 0, 1, 0: 0.5, 0.6, 0.8, 0.9. Nothing to tell apart.
+  line = next(row for row in done.stdout.splitlines() if "I_B, orac" in row)
+  assert " 0.5000 " in line
+
+
+@pytest.mark.parametrize(
+  ("words", "message"),
+  [
+    ([], "Expected --run_dir"),
+    (["--run_dir=nowhere"], "python -m experiments.train"),
+    (["--predictions=none.npz"], "there is no file"),
+  ],
+)
+def test_bad_flags_end_in_one_sentence(words, message):
+  done = _run(*words)
+  assert done.returncode == 2
+  assert message in done.stderr
+  assert "Traceback" not in done.stderr

@@ -1,0 +1,120 @@
+"""experiments.public_classifier: it learns, repeats itself, and is a file."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_privrob import data
+from tf_privrob import models
+from tf_privrob.runs import public_classifier as public_training
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def public():
+  return data.split_public(data.load("digits"), 0.5)[0]
+
+
+def _train(public, **kwargs):
+  network = models.residual_mnist(public.input_shape, 10, width=4, seed=0)
+  settings = {"epochs": 2, "batch_size": 32, "augmentation": "none"}
+  settings.update(kwargs)
+  return network, public_training.train_public_classifier(
+    network, public, **settings
+  )
+
+
+def test_it_learns_and_its_file_is_the_network(public, tmp_path, capsys):
+  path = str(tmp_path / "public.keras")
+  network, result = _train(public, epochs=6, learning_rate=1e-2, path=path)
+  assert result["test_accuracy"] > 0.8
+  assert result["num_train"] == public.num_train
+  assert "The public" in json.loads(json.dumps(result))["split"]
+  assert "Training residual_mnist" in capsys.readouterr().err
+  loaded = tf.keras.models.load_model(path)
+  assert loaded.optimizer is None
+  np.testing.assert_array_equal(
+    loaded(public.x_test[:9]), network(public.x_test[:9])
+  )
+  predicted = models.load_classifier(path).predict(public.x_test, verbose=0)
+  accuracy = (predicted.argmax(1) == public.y_test).mean()
+  assert accuracy == pytest.approx(result["test_accuracy"], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_seed_decides(public):
+  def weights(seed):
+    network, _ = _train(public, seed=seed, augmentation="shift")
+    return np.concatenate([w.ravel() for w in network.get_weights()])
+
+  first = weights(1)
+  np.testing.assert_allclose(first, weights(1), rtol=0, atol=1e-6)
+  assert np.abs(first - weights(2)).max() > 1e-3
+
+
+def test_batches_hold_every_example_and_move_it_in_the_range(public):
+  moved = public.rescaled((-1, 1)).take(64)
+  plain, shifted = (
+    list(public_training._batches(moved, 3, 0, 16, kind))
+    for kind in ("none", "shift")
+  )
+  assert len(plain) == len(shifted) == 3 * 4
+  for epoch in range(3):
+    rows = np.concatenate([x for x, _ in plain[4 * epoch : 4 * epoch + 4]])
+    order = np.lexsort(rows.reshape(64, -1).T)
+    expected = moved.x_train[np.lexsort(moved.x_train.reshape(64, -1).T)]
+    np.testing.assert_allclose(rows[order], expected, atol=1e-6)
+  labels = [np.concatenate([y for _, y in b]) for b in (plain, shifted)]
+  np.testing.assert_array_equal(*labels)
+  assert not np.array_equal(labels[0][:64], labels[0][64:128])
+  corners = np.concatenate([x for x, _ in shifted])
+  assert corners.min() == -1  # what comes in is background
+  assert np.abs(corners - np.concatenate([x for x, _ in plain])).max() > 0.5
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"epochs": 0}, "epochs=0"),
+    ({"batch_size": 0}, "batch_size=0"),
+    ({"learning_rate": 0.0}, r"learning_rate=0\.0 > 0"),
+    ({"augmentation": "shfit"}, "Did you mean 'shift'"),
+  ],
+)
+def test_bad_settings_are_refused(public, change, message):
+  with pytest.raises(ValueError, match=message):
+    _train(public, **change)
+
+
+def _run(*flags):
+  return subprocess.run(
+    [sys.executable, "-m", "experiments.public_classifier", *flags],
+    cwd=_ROOT,
+    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    capture_output=True,
+    text=True,
+    timeout=300,
+    check=False,
+  )
+
+
+@pytest.mark.slow
+def test_the_binary_writes_the_file_and_prints_what_it_measured(tmp_path):
+  path = tmp_path / "public.keras"
+  result = _run("--dataset=digits", "--epochs=1", f"--out={path}", "--share=.2")
+  assert result.returncode == 0, result.stderr
+  assert json.loads(result.stdout)["epochs"] == 1
+  assert models.load_classifier(path).output_shape == (None, 10)
+
+
+def test_the_binary_wants_a_file_name():
+  result = _run("--dataset=digits", "--out=somewhere")
+  assert result.returncode == 2
+  assert "Expected --out=somewhere to be a .keras file" in result.stderr

@@ -1,0 +1,1 @@
+"""Audits of certificates: attacks inside the radii, and their power."""

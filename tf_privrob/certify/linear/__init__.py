@@ -1,0 +1,1 @@
+"""Exact margins of linear models."""

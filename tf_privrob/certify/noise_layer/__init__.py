@@ -1,0 +1,1 @@
+"""Certificates by one layer of noise."""

@@ -1,0 +1,1 @@
+"""Norms of layers, from above."""

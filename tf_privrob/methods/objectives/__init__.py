@@ -1,0 +1,1 @@
+"""Robust training: natural, adversarial, TRADES, WRM and verified losses."""

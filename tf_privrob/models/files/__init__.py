@@ -1,0 +1,1 @@
+"""Model files are data: read, checked and rebuilt, never run."""

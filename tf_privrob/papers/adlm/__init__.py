@@ -1,0 +1,1 @@
+"""AdLM: the adaptive Laplace mechanism."""

@@ -1,0 +1,1 @@
+"""DPAL / StoBatch: functional mechanism and DP adversarial examples."""

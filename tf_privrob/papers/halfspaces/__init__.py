@@ -1,0 +1,1 @@
+"""Robust and private halfspaces."""

@@ -1,0 +1,1 @@
+"""PixelDP: a noise layer with a certificate."""

@@ -1,0 +1,136 @@
+"""PixelDP (Lecuyer et al. 2019): noise inside a network, and what it proves."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_privrob import certify
+from tf_privrob import layers
+from tf_privrob import mechanisms
+from tf_privrob import models
+from tf_privrob import randomness
+from tf_privrob.methods import hidden_noise
+from tf_privrob.methods import noise_place
+from tf_privrob.papers.pixeldp import config as pixeldp_config
+from tf_privrob.papers.pixeldp import projection
+
+_DRAW_STREAM = 7  # of the step's seed for copies
+_RAMP_DECAY, _RAMP_START, _RAMP_END = 0.99975, 0.9, 0.9
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class PixelDP(hidden_noise.HiddenNoiseSGD):
+  """Trains a network under noise behind its first layers, and certifies it.
+
+  With h(x) the network up to the noise and g the rest, the loss of an example
+  is the mean cross-entropy of g(h(x) + noise) over K fresh draws. After each
+  step the kernels before the noise are projected, so that a change of x by L
+  moves h by about L at most, the size the noise is made for.
+
+  Guarantees:
+
+  * Robustness: `certifier()` gives a proven radius for the smoothed classifier
+    argmax_k E g_k(h(x) + noise). It divides by the certified norm of the
+    trained layers before the noise; the projection only keeps it small.
+  * Privacy: with private=True that of DP-SGD. K draws of an example are one
+    clipped gradient, and a projection is post-processing. With private=False
+    none: "differential privacy" of the score in this paper is about pixels, not
+    about the training data.
+
+  A call is the network without noise: deterministic, as `predict` and
+  `evaluate` of any Keras model. Certification draws the noise itself;
+  `noisy_logits` is one draw of it, for attacks.
+
+  Args:
+    network: functional or sequential Keras classifier that returns logits,
+      without batch normalisation.
+    config: the settings.
+    record: of an earlier training; set when a saved model is loaded.
+    **kwargs: Keras' own.
+  """
+
+  config_class = pixeldp_config.PixelDPConfig
+  not_private = (
+    "Trained with private=False: gradients were neither clipped nor noisy, so"
+    " nothing is known to protect the training examples. The noise inside the"
+    " network hides changes of the input from the score; it hides no training"
+    " example."
+  )
+
+  def _find_place(self, network: tf.keras.Model) -> noise_place.NoisePlace:
+    config = self.config
+    return noise_place.find(network, config.noise_after, config.noise_position)
+
+  # Noise.
+
+  def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:
+    """One fresh draw of what is certified, for attacks with EOT."""
+    hidden = self._place.before(x)
+    return self._place.after(hidden + self._draw(tf.shape(hidden), seed))
+
+  def _draw(self, shape: tf.Tensor, seed) -> tf.Tensor:
+    laplace = self.config.noise == "laplace"
+    kind = layers.LaplaceNoise if laplace else layers.GaussianNoise
+    noise = kind(self.config.noise_scale, fixed=False)
+    return noise.draw(shape, mechanisms.stateless_seed(seed))
+
+  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+    hidden = self._place.before(images, training=True)
+    seed = randomness.fold_in(seed, _DRAW_STREAM)
+    noise = self._draw(tf.shape(hidden), seed)
+    if self.config.noise_ramp:
+      noise *= noise_ramp(self._state.step)
+    return self._place.after(hidden + noise, training=True)
+
+  # Training.
+
+  def prepare(self, plan, shape, value_range, num_classes) -> None:
+    """Projects the initial weights, then builds what DP-SGD needs."""
+    config = self.config
+    self._projection = projection.Projection(
+      self._place,
+      config.projection,
+      config.attack_norm,
+      config.hidden_norm,
+      config.parseval_loops,
+    )
+    self._projection.start()
+    super().prepare(plan, shape, value_range, num_classes)
+
+  def _after_update(self) -> None:
+    self._projection()
+
+  # Guarantees.
+
+  def certifier(
+    self, norm: str | None = None, **settings
+  ) -> certify.SingleLayerCertificate:
+    """The certificate for the weights as they are now.
+
+    Args:
+      norm: of the radius; the config's attack_norm by default.
+      **settings: of `SingleLayerCertificate`: rule ("tight"; "pixeldp" or
+        "pure_dp" as in the paper), bound, num_estimation, confidence, ...
+    """
+    norm = norm or self.config.attack_norm
+    hidden = self.config.noise_after > 0
+    return certify.SingleLayerCertificate(
+      self.config.noise_scale,
+      position="hidden" if hidden else "input",
+      norm=norm,
+      operator_norm=(
+        self._place.norms().bound(norm, self.config.hidden_norm)
+        if hidden
+        else None
+      ),
+      distribution=self.config.noise,
+      weights=models.fingerprint(self),
+      **settings,
+    )
+
+
+def noise_ramp(step: tf.Tensor) -> tf.Tensor:
+  """PixelDP's factor 1 - min(.99975^t, .9), and 1 once it exceeds .9."""
+  decay = tf.pow(_RAMP_DECAY, tf.cast(step, tf.float32))
+  factor = 1 - tf.minimum(decay, _RAMP_START)
+  return tf.where(factor > _RAMP_END, 1.0, factor)

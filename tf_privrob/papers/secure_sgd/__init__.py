@@ -1,0 +1,1 @@
+"""SecureSGD: heterogeneous Gaussian noise."""

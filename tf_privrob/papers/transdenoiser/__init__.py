@@ -1,0 +1,1 @@
+"""TransDenoiser: a denoiser in front of a frozen classifier."""

@@ -1,0 +1,407 @@
+"""TransDenoiser (input noise counted as gradient noise), as published."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import gradients
+from tf_privrob import privacy
+from tf_privrob import randomness
+from tf_privrob.methods import checks
+from tf_privrob.methods import config as method_config
+from tf_privrob.methods import outlet as outlet_lib
+from tf_privrob.methods import plan as training_plan
+from tf_privrob.papers.transdenoiser import config as transdenoiser_config
+from tf_privrob.papers.transdenoiser import denoising
+from tf_privrob.papers.transdenoiser import multivariate
+from tf_privrob.papers.transdenoiser.s_min import slices
+from tf_privrob.papers.transdenoiser.s_min import transformation
+
+_NON_NEGATIVE = "non_negative"
+_CAVEATS = {
+  "scale": (
+    "The scale of the gradient noise follows from S_min of the private batch,"
+    " and the variance of an update shows it."
+  ),
+  "own_noise": (
+    "An example's input noise leaves with the example: the two data sets that a"
+    " guarantee compares have noise of different covariance, where Theorem 1"
+    " assumes one and the same."
+  ),
+  "remainder": (
+    "That the Taylor remainder is not negative bounds the loss from below, not"
+    " its gradient; nothing follows for privacy."
+  ),
+  "amplification": (
+    "T S_min counts the input noise of all {steps} as if each step had it:"
+    " fresh noise is not amplified, fixed noise is the same at every step."
+  ),
+  "groups": (
+    "Each group gets a draw of its own if it has a member: one example can"
+    " double the variance of an update."
+  ),
+  "slices": (
+    "{count} slices are clipped one by one and all released: one example moves"
+    " them by sqrt({count}) clip norms together; the claim counts one."
+  ),
+}
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class TransDenoiser(denoising.DenoiserSGD):
+  """Trains a denoiser under input noise that is counted as gradient noise.
+
+  Algorithm 1. With z_i = x_i + b_i, b_i ~ N(0, sigma^2 I), and the loss l(z) =
+  |g(z) - x|^2, the examples of a batch are split by the sign of the remainder
+  l(z) - l(x) - b^T grad_x l(x). The gradient of those where it is negative gets
+  N(0, xi_up^2); that of the others N(0, sigma_bar^2) with
+
+    sigma_bar^2 = xi_up^2                            if T S sigma^2 < xi_low^2,
+                  max(0, xi_up^2 - T S sigma^2)      otherwise,
+
+  S the smallest singular value of M_t = 1/B^2 sum a_i^2 A_i A_i^T, A_i the
+  mixed second derivative of the loss, a_i the clipping coefficient; all of it
+  for each slice of the parameters on its own.
+
+  Guarantee: none for "paper", unless the noise was constant by construction
+  (noise_per="batch", and every slice is singular whatever the data are); then,
+  and for "sepdp", that of DP-SGD with the noise multiplier that is left after
+  sqrt(K) for K slices clipped one by one. The claimed figure is the moments
+  accountant's for noise multiplier xi_up. See `SoundTransDenoiser` for
+  guarantees by design. Certificates hold for any weights.
+
+  What S was, and how much noise it saved, is counted in `nonprivate_tally()`.
+
+  Args: see `methods.denoising.DenoiserSGD`.
+  """
+
+  config_class = transdenoiser_config.TransDenoiserConfig
+
+  @property
+  def _private(self) -> bool:
+    return self.config.variant != "nodp"
+
+  # Before the first step.
+
+  def plan(
+    self, num_examples: int, input_shape: Sequence[int] | None = None
+  ) -> training_plan.TrainingPlan:
+    """Steps while the claimed figure lasts; "nodp" has no budget."""
+    if not self._private:
+      return super().plan(num_examples, input_shape)
+    shape = tuple(input_shape or checks.input_shape(self.network))
+    settings = {
+      field.name: getattr(self.config, field.name)
+      for field in dataclasses.fields(method_config.DPSGDConfig)
+    }
+    settings["noise_multiplier"] = self.config.xi_up
+    return training_plan.make(
+      method_config.DPSGDConfig(**settings), num_examples, shape
+    )
+
+  def prepare(self, plan, shape, value_range, num_classes) -> None:
+    """Settles the slices and what is known of them, then DP-SGD's part."""
+    config = self.config
+    self._parts = _Parts(self.denoiser, config)
+    self._run_record["constant_noise"] = self._constant_noise
+    self._run_record["slices"] = self._parts.describe()
+    super().prepare(plan, shape, value_range, num_classes)
+
+  @property
+  def _constant_noise(self) -> bool:
+    """Whether the scale of the noise cannot depend on the data."""
+    config = self.config
+    if config.variant != "paper":
+      return config.variant == "sepdp"
+    return config.noise_per == "batch" and all(self._parts.proofs)
+
+  def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
+    config = self.config
+    if not self._private:
+      return super()._make_gradients(jit_compile)
+    paper = config.variant == "paper"
+    return slices.SlicedGradients(
+      self._example_losses,
+      self.network,
+      config.l2_clip_norm,
+      self._parts.slices,
+      joint=config.slice_clipping == "flat",
+      group=_NON_NEGATIVE if paper else None,
+      statistics=self._gram if paper else None,
+      engine=config.engine,
+      jit_compile=jit_compile,
+      most_rows=self.sampler.most_rows,
+    )
+
+  # A step.
+
+  def _example_losses(self, batch, seed):
+    """|g(z) - x|^2 (Eq. 1), and the sign of the remainder (line 8)."""
+    images = batch[0]
+    noisy = images + self._noise_of(images, seed)
+    errors = self.denoiser(noisy, training=True) - images
+    losses = tf.reduce_sum(errors**2, axis=range(1, errors.shape.rank))
+    if self.config.variant != "paper":
+      return losses, {}
+    remainder = transformation.taylor_remainder(self.denoiser, images, noisy)
+    return losses, {_NON_NEGATIVE: remainder >= 0}
+
+  def _noise_of(self, images: tf.Tensor, seed) -> tf.Tensor:
+    if self.config.input_noise == "fresh":
+      return self.input_noise(tf.shape(images), seed)
+    return self.config.input_stddev * _noise_by_content(images, self._parts.key)
+
+  def _gram(self, batch, coefficients) -> list[tf.Tensor]:
+    """sum_i a_i^2 A_i A_i^T over the non-negative cases, slice by slice."""
+    return self._parts.transformation.partial(batch[0], coefficients)
+
+  def _noisy_sum(self, total) -> outlet_lib.Released:
+    """Adds the draws of Algorithm 1 to the sums of both groups."""
+    if not self._private:
+      return super()._noisy_sum(total)
+    sums = [tf.add_n(list(parts)) for parts in zip(*total.gradients)]
+    unit, sensitivity = self._noise_unit(), self._clipped.sensitivity()
+    stddevs = unit * self.config.xi_up
+    if self.config.variant == "paper":
+      by_slice = unit * self._stddevs(total)  # counts them, also if constant
+      if not self._constant_noise:
+        stddevs = [by_slice[k] for k in self._clipped.slice_of]
+    return self.outlet.gaussian(sums, stddevs, sensitivity)
+
+  def _noise_unit(self) -> float:
+    """What xi = 1 is on the sum of gradients."""
+    size = self._plan.sampler.expected_batch_size
+    unit = self.config.l2_clip_norm
+    return unit * size if self.config.units == "mean" else unit
+
+  def _stddevs(self, total) -> tf.Tensor:
+    """The scale of this step's noise, in units of xi, slice by slice.
+
+    Two draws of a group each, both added to the sum of all, are one draw of the
+    root of their squares.
+    """
+    config = self.config
+    upper = config.xi_up * tf.ones([len(self._parts.slices)], tf.float64)
+    extra = self._extra_stddev(total)
+    has_member = tf.cast(total.members > 0, tf.float64)
+    if config.noise_per == "batch":
+      return tf.where(total.members[1] > 0, upper, extra)
+    return tf.sqrt((extra * has_member[0]) ** 2 + (upper * has_member[1]) ** 2)
+
+  def _extra_stddev(self, total) -> tf.Tensor:
+    """sigma_bar of line 16, slice by slice; counts what it was."""
+    config, plan = self.config, self._plan
+    smallest = self._parts.transformation.smallest_of(
+      total.statistics, tf.cast(total.members[0], tf.int64)
+    )
+    scale = config.l2_clip_norm**2  # Lemma 4: S_min sigma^2 / C^2
+    if config.units != "sum":
+      scale *= plan.sampler.expected_batch_size**2
+    smallest /= scale
+    found, plain = (
+      multivariate.extra_stddev(
+        smallest, config.input_stddev, config.xi_low, config.xi_up, factor
+      )
+      for factor in (self._amplification, 1.0)
+    )
+    self._parts.tally.assign_add(
+      tf.stack(
+        [
+          tf.cast(smallest <= 0, tf.float64),
+          1 - (found / config.xi_up) ** 2,
+          1 - (plain / config.xi_up) ** 2,
+        ]
+      )
+    )
+    return found
+
+  @property
+  def _amplification(self) -> float:
+    """T of "T S_min"."""
+    choices = {
+      "steps": float(self._plan.steps),
+      "epochs": float(self.config.epochs),
+      "none": 1.0,
+    }
+    return choices[self.config.amplification]
+
+  def _step_metrics(self, total) -> dict[str, tf.Tensor]:
+    found = super()._step_metrics(total)
+    if self.config.variant == "paper":
+      count = tf.maximum(total.count, 1.0)
+      found["nonprivate/negative_fraction"] = total.members[1] / count
+    return found
+
+  # Guarantees and the run.
+
+  def statement(self) -> privacy.PrivacyStatement:
+    """Claimed as the paper computes it; proven where the noise was constant."""
+    config, record = self.config, self._run_record
+    if not (self._private and record.get("steps")):
+      return super().statement()
+    steps = record.get("steps_accounted", record["steps"])
+    release = privacy.poisson_sgd(config.xi_up, record["sampling_prob"], steps)
+    claimed = privacy.Budget(
+      privacy.dp_epsilon([release], config.dp_delta, "rdp"), config.dp_delta
+    )
+    caveats = tuple(self._caveats())
+    if not record["constant_noise"]:
+      return privacy.PrivacyStatement(
+        claimed=claimed,
+        proven=None,
+        sampler=record["sampler"],
+        caveats=caveats,
+      )
+    found = privacy.PrivacyStatement.for_dp_sgd(
+      facts=self.run_facts,
+      noise_multiplier=self._proven_multiplier(),
+      sampling_prob=record["sampling_prob"],
+      steps=steps,
+      dp_delta=config.dp_delta,
+      sampler=record["sampler"],
+      num_examples=record["num_examples"],
+      epochs=record["participations"],
+      claimed=claimed,
+      extra_caveats=caveats,
+    )
+    return found.replace(assumptions=(*found.assumptions, *self.assumptions()))
+
+  def _proven_multiplier(self) -> float:
+    """Noise over the sensitivity of all slices together."""
+    config, record = self.config, self._run_record
+    found = config.xi_up
+    if config.slice_clipping == "per_slice":
+      found /= math.sqrt(len(record["slices"]))
+    if config.units == "mean":
+      found *= record["sampling_prob"] * record["num_examples"]
+    return found
+
+  def _caveats(self) -> list[str]:
+    """Why claimed is not proven, as far as it applies to these settings."""
+    config, record = self.config, self._run_record
+    names = []
+    if not record["constant_noise"]:
+      names += ["scale", "own_noise", "remainder"]
+      if config.amplification != "none":
+        names.append("amplification")
+      if config.noise_per == "group":
+        names.append("groups")
+    if config.slice_clipping == "per_slice" and len(record["slices"]) > 1:
+      names.append("slices")
+    values = {"steps": config.amplification, "count": len(record["slices"])}
+    return [_CAVEATS[name].format(**values) for name in names]
+
+  def nonprivate_tally(self) -> list[dict[str, Any]]:
+    """What the input noise saved, slice by slice; computed on private data.
+
+    `zero`: share of steps with S_min = 0; `saving`: mean share of the variance
+    xi_up^2 that was left out, `saving_without_T` what would have been without
+    the factor T; `proof`: why S_min is 0 whatever the data are, if it is known.
+    """
+    if "tally" not in self._run_record:
+      raise ValueError("Expected a model trained as variant='paper'.")
+    names = ("zero", "saving", "saving_without_T")
+    steps = self._run_record["steps"]
+    rows = zip(self._run_record["slices"], *self._run_record["tally"])
+    return [
+      {**row, **{name: value / steps for name, value in zip(names, values)}}
+      for row, *values in rows
+    ]
+
+  def ledger_parameters(self, plan) -> dict[str, Any]:
+    """What claim and guarantee depend on."""
+    config = self.config
+    names = (
+      *("variant", "xi_up", "xi_low", "input_stddev", "amplification"),
+      *("input_noise", "units", "noise_per", "slice_clipping", "num_slices"),
+    )
+    return {
+      **super().ledger_parameters(plan),
+      **{name: getattr(config, name) for name in names},
+    }
+
+  def spent_dp_epsilon(self, steps: int) -> float | None:
+    """The proven figure, where there is one."""
+    if not self._constant_noise:
+      return None
+    plan = dataclasses.replace(
+      self._plan, noise_multiplier=self._proven_multiplier()
+    )
+    return training_plan.dp_epsilon(self.config, plan, steps)
+
+  def count_steps(self, steps: int, sessions: int) -> None:
+    """Notes what was released so far, and what S_min was."""
+    super().count_steps(steps, sessions)
+    if self.config.variant == "paper":
+      self._run_record["tally"] = self._parts.tally.numpy().tolist()
+
+  def state_variables(self) -> list[tf.Variable]:
+    """Adds the tally."""
+    return [*super().state_variables(), self._parts.tally]
+
+
+class _Parts:
+  """The slices of the denoiser; an object of its own, so Keras saves none.
+
+  Attributes:
+    slices: variables of each.
+    transformation: gives S_min; None where nothing is counted.
+    proofs: that S_min is 0 whatever the data are, where it is known.
+    tally: sums over the steps, see `nonprivate_tally`.
+    key: of input noise that is drawn once.
+  """
+
+  def __init__(self, denoiser, config):
+    self.slices = slices.layer_slices(denoiser, config.num_slices)
+    self.transformation = None
+    self.proofs = [None] * len(self.slices)
+    if config.variant == "paper":
+      self.transformation = transformation.PerturbationTransformation(
+        denoiser, self.slices, config.max_slice_size
+      )
+      self.proofs = self.transformation.proofs
+    self.key = _secret_words(config.seed)
+    self.tally = tf.Variable(
+      tf.zeros([3, len(self.slices)], tf.float64), trainable=False
+    )
+
+  def describe(self) -> list[dict[str, Any]]:
+    """Size of each slice, and why it is singular, in words."""
+    return [
+      {
+        "parameters": sum(int(np.prod(v.shape)) for v in part),
+        "proof": proof and proof.text,
+      }
+      for part, proof in zip(self.slices, self.proofs)
+    ]
+
+
+def _secret_words(seed: int | None) -> np.ndarray:
+  """Of noise that is drawn once for each example: the same in all sessions."""
+  key = randomness.Key.of(seed).child("fixed input noise")
+  return key.words(1).view(np.int32)
+
+
+def _noise_by_content(images: tf.Tensor, key: np.ndarray) -> tf.Tensor:
+  """Unit noise that is a function of the example and a key, at any place.
+
+  Two equal examples have equal noise.
+  """
+  shape = images.shape[1:]
+  bits = tf.reshape(tf.bitcast(images, tf.int32), [images.shape[0], -1])
+  weights = np.random.default_rng(0).integers(
+    -(2**31), 2**31, (bits.shape[1], 2), dtype=np.int64
+  )
+  weights = (weights | 1).astype(np.int32)
+  hashes = tf.reduce_sum(bits[:, :, tf.newaxis] * weights, axis=1)  # mod 2^32
+  return tf.map_fn(
+    lambda seed: tf.random.stateless_normal(shape, seed),
+    hashes + key,
+    fn_output_signature=tf.TensorSpec(shape, tf.float32),
+  )

@@ -1,0 +1,1 @@
+"""The smallest singular value of gradient noise that input noise pays for."""

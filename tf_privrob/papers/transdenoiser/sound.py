@@ -1,0 +1,84 @@
+"""The sound heir of TransDenoiser: DP-SGD for a denoiser."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_privrob import data
+from tf_privrob import losses
+from tf_privrob import privacy
+from tf_privrob import randomness
+from tf_privrob.papers.transdenoiser import config as transdenoiser_config
+from tf_privrob.papers.transdenoiser import denoising
+
+_SHIFT_STREAM, _NOISE_STREAM = 0, 1
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class SoundTransDenoiser(denoising.DenoiserSGD):
+  """Trains a denoiser by DP-SGD; the noise at the input costs and saves none.
+
+  The loss of an example (x, y) is the mean over K fresh copies z = x + noise of
+
+    |g(z) - x|^2                        "mse" (TransDenoiser, Eq. 1),
+    CE(softmax h(x), h(g(z)))           "stability" (Salman et al. 2020),
+    CE(y, h(g(z)))                      "classification",
+
+  one clipped gradient an example, Poisson batches, one draw of noise a step:
+  TransDenoiser's ablation "sepdp" with its open ends closed. That the objective
+  may look through the classifier costs no privacy, either.
+
+  Guarantee: (dp_epsilon, dp_delta)-DP of the denoiser's weights, add-or-remove-
+  one, as for DP-SGD, if the classifier is public. Input noise cannot harm:
+  given the noise, each step is a Gaussian mechanism of the same sensitivity.
+  Robustness: `certifier()` smooths h(g(.)).
+
+  With private=False it is denoised smoothing, the non-private reference.
+
+  Args: see `methods.denoising.DenoiserSGD`.
+  """
+
+  config_class = transdenoiser_config.SoundTransDenoiserConfig
+
+  def _example_losses(self, batch, seed):
+    """The objective of each example, averaged over its K copies."""
+    images, labels = batch
+    config = self.config
+    fold_in = randomness.fold_in
+    count, copies = images.shape[0], config.augmentation_multiplicity
+    images = data.augment(
+      images, config.augmentation, fold_in(seed, _SHIFT_STREAM)
+    )
+    clean = tf.repeat(images, copies, axis=0)
+    noisy = clean + self.input_noise(
+      tf.shape(clean), fold_in(seed, _NOISE_STREAM)
+    )
+    if config.objective == "mse":
+      errors = self.denoiser(noisy, training=True) - clean
+      values = tf.reduce_sum(errors**2, axis=range(1, errors.shape.rank))
+      found, metrics = tf.reshape(values, [count, copies]), {}
+    else:
+      logits = self.network(noisy, training=True)
+      logits = tf.reshape(logits, [count, copies, -1])
+      votes = losses.smoothing.soft_vote(logits)
+      predictions = tf.argmax(votes, axis=1, output_type=labels.dtype)
+      metrics = {"correct": predictions == labels}
+      # TensorFlow's function of both goes by the place of a row.
+      targets = self._targets(images, labels, logits)
+      found = -tf.reduce_sum(targets * tf.nn.log_softmax(logits), axis=-1)
+    return tf.reduce_mean(found, axis=1), metrics
+
+  def _targets(self, images, labels, logits) -> tf.Tensor:
+    """Class probabilities that the copies are to have, [B, K, C]."""
+    if self.config.objective == "classification":
+      probs = tf.one_hot(labels, logits.shape[-1])
+    else:
+      probs = tf.nn.softmax(self.classifier(images))
+    return tf.repeat(tf.stop_gradient(probs)[:, None], logits.shape[1], axis=1)
+
+  def statement(self) -> privacy.PrivacyStatement:
+    """DP-SGD's, if the classifier is public."""
+    found = super().statement()
+    if not self._private:
+      return found
+    return found.replace(assumptions=(*found.assumptions, *self.assumptions()))

@@ -1,0 +1,1 @@
+"""Audits of privacy: lower bounds with a confidence."""

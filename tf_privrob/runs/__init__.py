@@ -1,0 +1,1 @@
+"""A run as plain functions: train, evaluate, infer, audit."""

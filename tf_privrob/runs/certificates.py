@@ -1,0 +1,104 @@
+"""Attacks inside the certificates of a run folder; no flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+import numpy as np
+
+RESULT = "certificate_audit.json"
+ROWS = "certificate_audit.csv"
+# What a user chooses; all else follows from the model.
+_CHOSEN = ("num_selection", "num_estimation", "num_draws", "confidence")
+
+
+def certifier_of(settings: dict, model):
+  """The certifier that made a record, from its settings and the model.
+
+  Raises:
+    ValueError: if the model's own certifier would certify something else.
+  """
+  from tf_privrob import certify
+
+  simple = {
+    kind.__name__: kind
+    for kind in (certify.RandomizedSmoothing, certify.LinearMargin)
+  }
+  name = settings["certifier"]
+  if name in simple:
+    kind = simple[name]
+    known = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{key: settings[key] for key in settings if key in known})
+  own = getattr(model, "certifier", None)
+  own = own() if own is not None else None
+  if type(own).__name__ != name:
+    raise ValueError(
+      f"Expected a model whose own certifier is {name}, which made the"
+      f" certificates, received {type(own).__name__}. Audit it from Python:"
+      " certify.audit_certificates(certifier, model, x, rows)."
+    )
+  fields = {field.name for field in dataclasses.fields(own)}
+  chosen = {key: settings[key] for key in _CHOSEN if key in fields}
+  own = dataclasses.replace(own, **chosen)
+  different = [
+    f"{key}: {settings.get(key)!r} in the record, {value!r} now"
+    for key, value in own.settings().items()
+    if settings.get(key) != (list(value) if isinstance(value, tuple) else value)
+  ]
+  if different:
+    raise ValueError(
+      "Expected the settings that the certificates were made with, received"
+      f" others ({'; '.join(different)}). Certify this model first."
+    )
+  return own
+
+
+def audit_run(
+  folder, model, dataset, *, command_line="", resume=True, **settings
+):
+  """Attacks the run's certificates, writes the result and returns it.
+
+  Args:
+    folder: run folder with certificates.csv and its record.
+    model: the certified model.
+    dataset: whose test part `experiments.evaluate` certified.
+    command_line: for the record.
+    resume: go on with an audit that was stopped.
+    **settings: of `certify.audit_certificates`.
+  """
+  from tf_privrob import certify
+  from tf_privrob import models
+
+  path = folder.file("certificates.csv")
+  if not path.exists():
+    raise ValueError(
+      f"Expected certificates at {path}, found none. Make them first: python -m"
+      f" experiments.evaluate --run_dir={folder.path} --num_certified=500"
+    )
+  recorded = certify.read(path)
+  count = recorded.settings["num_inputs"]
+  # As `runs.evaluate` chose them.
+  chosen = np.linspace(0, len(dataset.x_test) - 1, count).round().astype(int)
+  x, y = dataset.x_test[chosen], dataset.y_test[chosen]
+  certify.check_recorded(recorded, model, x, y)
+  result = certify.audit_certificates(
+    certifier_of(recorded.settings, model),
+    model,
+    x,
+    recorded.rows,
+    csv_path=folder.file(ROWS),
+    resume=resume,
+    **settings,
+  )
+  now = datetime.datetime.now(datetime.timezone.utc)
+  folder.write_json(
+    RESULT,
+    {
+      "created": now.isoformat(timespec="seconds"),
+      "weights": models.fingerprint(model),
+      **result.to_json(),
+      "command": command_line,
+    },
+  )
+  return result

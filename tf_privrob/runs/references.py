@@ -1,0 +1,133 @@
+"""LiRA on a run folder, with reference models trained as it was; no flags."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from tf_privrob import randomness
+from tf_privrob.runs import infer as inferring
+from tf_privrob.runs.audit import record as audit_record
+
+FOLDER = "nonprivate/references"
+ASSUMPTION = (
+  "the attacker trains models as this one was trained, and knows all training"
+  " examples but those that are judged"
+)
+_SCORE = "benign_margin"
+
+
+def coins(num_references: int, num_points: int, seed: int) -> np.ndarray:
+  """Which points each reference model is trained on: [references, points].
+
+  A model has half of the points, the next one the other half: every point is
+  in half of the models.
+  """
+  if num_references < 4 or num_references % 2:
+    raise ValueError(
+      "Expected an even num_references >= 4, so that every point is in two"
+      f" models and out of two, received {num_references}."
+    )
+  rng = np.random.default_rng([19, seed])
+  found = np.zeros([num_references, num_points], bool)
+  for first in range(0, num_references, 2):
+    found[first, rng.permutation(num_points)[: num_points // 2]] = True
+    found[first + 1] = ~found[first]
+  return found
+
+
+def lira(
+  folder,
+  source,
+  num_references: int,
+  *,
+  seed: int = 0,
+  command_line: str = "",
+) -> list[dict[str, Any]]:
+  """Trains reference models, judges, and adds to membership.json.
+
+  Members and non-members are those that `experiments.infer` judged. A
+  reference model is trained with the run's method, network and settings on
+  half of them and on all training examples that are not among them: as many
+  examples as the run had. What is trained stays in the run folder, in the part
+  that is not to be published, and a killed training goes on.
+
+  Args:
+    folder: the run's; with membership.json.
+    source: what it was made of (`audit_source.load`).
+    num_references: even, at least 4.
+    seed: of coins, and of trainings without privacy; private ones have their
+      randomness from the operating system.
+    command_line: for membership.json.
+
+  Returns:
+    the rows that were added.
+  """
+  from tf_privrob import membership
+
+  started = time.monotonic()
+  payload = folder.read_json(inferring.OUTPUT)
+  if payload is None:
+    raise ValueError(
+      f"Expected {folder.file(inferring.OUTPUT)}, which says who is judged. Run"
+      f" first: python -m experiments.infer --run_dir={folder.path}"
+    )
+  dataset, count = source.dataset, payload["num_members"]
+  is_in = coins(num_references, 2 * count, seed)
+  members, nonmembers, _ = inferring.chosen_points(dataset, count)
+  path = folder.file(f"nonprivate/membership/{payload['outputs']}.npz")
+  own = membership.score(membership.Outputs.load(path), _SCORE)
+  others = inferring.not_chosen(dataset, count)
+  points = [np.concatenate(pair) for pair in zip(members, nonmembers)]
+  audit_record.caution(folder, audit_record.REFERENCES)
+  found = []
+  for number, included in enumerate(is_in):
+    place = f"{FOLDER}/{count}_points_seed_{seed}/{number}_of_{num_references}"
+    rows = [
+      np.concatenate([part, point[included]])
+      for part, point in zip(others, points)
+    ]
+    model = _reference(folder.file(place), source, rows, [seed, number])
+    request = membership.Request(
+      model, members, nonmembers, value_range=dataset.value_range
+    )
+    outputs = membership.cached_outputs(folder.file(place), "benign", request)
+    found.append(membership.score(outputs, _SCORE))
+  added = [
+    membership.lira(own, found, is_in, mode, seed=seed).to_json()
+    for mode in ("online", "offline")
+  ]
+  kept = [row for row in payload["strategies"] if row["strategy"] != "lira"]
+  payload["strategies"] = kept + added
+  payload["lira"] = {
+    "references": num_references,
+    "assumption": ASSUMPTION,
+    "seed": seed,
+    "seconds": round(time.monotonic() - started, 2),
+    "command": command_line,
+  }
+  folder.write_json(inferring.OUTPUT, payload)
+  return added
+
+
+def _reference(path, source, rows, seed: list[int]):
+  """A model trained on these rows, or the one that was."""
+  from tf_privrob import models
+  from tf_privrob import run_folder
+
+  place = run_folder.RunFolder(path)
+  if place.has("model.keras"):
+    return models.load_model(place.file("model.keras"))
+  own = randomness.Key.of(23).child(*seed).integer()
+  private = getattr(source.config, "private", True)
+  model = source.build(seed=None if private else own)
+  model.fit(
+    *rows,
+    value_range=source.dataset.value_range,
+    run_dir=place.path,
+    resume=place.has("ledger.jsonl"),
+  )
+  model.save(place.file("model.keras"))
+  return model

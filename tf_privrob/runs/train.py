@@ -1,0 +1,290 @@
+"""Builds a method and trains it into a run folder: no flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import platform
+import time
+from importlib import metadata
+
+from tf_privrob.runs.audit import record as audit_record
+
+RUN = "run"  # the run folder inside a model's folder
+IMPORTED = "imported model"  # in place of a method, for a model from elsewhere
+_TRACES = ("ledger.jsonl", "model.keras", "privacy.json", "run.json")
+_PUBLIC_CLASSIFIER = (
+  "the classifier was trained on examples that are declared public, and the"
+  " denoiser before it is new"
+)
+
+
+def versions() -> dict[str, str]:
+  """Of everything that a figure may depend on."""
+  names = {
+    "tf_privrob": "tf_privrob",
+    "tensorflow": "tensorflow",
+    "tensorflow_privacy": "tensorflow-privacy",
+    "dp_accounting": "dp-accounting",
+    "numpy": "numpy",
+  }
+  found = {"python": platform.python_version()}
+  for key, name in names.items():
+    try:
+      found[key] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+      found[key] = "not installed as a package"
+  return found
+
+
+def describe_run(model, dataset, started: float) -> dict:
+  """The contents of run.json."""
+  import tensorflow as tf
+
+  gpus = tf.config.list_physical_devices("GPU")
+  return {
+    "created": datetime.datetime.now(datetime.timezone.utc).isoformat(
+      timespec="seconds"
+    ),
+    "train_seconds": round(time.monotonic() - started, 2),
+    "sessions": model.run_record["sessions"],
+    "steps": model.run_record["steps"],
+    "run_id": model.run_record.get("run"),
+    "weights": model.run_record.get("weights"),
+    "parameters": model.network.count_params(),
+    "versions": versions(),
+    "device": f"GPU x{len(gpus)}" if gpus else f"CPU x{os.cpu_count()}",
+    "dataset": {
+      "name": dataset.name,
+      "source": dataset.source,
+      "split": dataset.split,
+      "num_train": len(dataset.x_train),
+      "num_test": len(dataset.x_test),
+      "num_classes": dataset.num_classes,
+      "value_range": list(dataset.value_range),
+    },
+  }
+
+
+def load_data(described, data_dir: str | None, name: str | None = None):
+  """The data set of a run, in the range that it was trained on.
+
+  Args:
+    described: config.json of the run.
+    data_dir: folder with <name>.npz, or None.
+    name: another data set than the run's.
+  """
+  from tf_privrob import data
+
+  value_range = (described.get("flags") or {}).get("value_range")
+  return data.load(
+    name or described["dataset"],
+    data_dir,
+    value_range and data.parse_range(value_range),
+  )
+
+
+def repeatable(config):
+  """The settings with a seed: studies are repeated, their models not released.
+
+  The seed is public: a study writes it down, and its proven figures have the
+  condition of `stated` beside them.
+  """
+  if config.seed is not None:
+    return config
+  return dataclasses.replace(config, seed=0)
+
+
+def stated(statement) -> dict:
+  """What a result says of privacy; proven and its condition are never apart."""
+  return {
+    "claimed": statement.claimed and dataclasses.asdict(statement.claimed),
+    "proven": statement.proven and dataclasses.asdict(statement.proven),
+    "condition": statement.condition,
+    "audited": statement.audited,
+  }
+
+
+def network_seed(config) -> int | None:
+  """The seed of a network's initial weights, which every model file tells.
+
+  None for a private method, which draws them itself from the secret of its run.
+  Training with private=False has no noise that its seed could reveal, and
+  repeats its initial weights by one that follows from it.
+  """
+  from tf_privrob import randomness
+
+  if getattr(config, "private", True) or config.seed is None:
+    return None
+  return randomness.Key.of(config.seed).child("network").integer()
+
+
+def load_network(name: str, dataset, seed: int | None):
+  """A network by name, or a user's Keras classifier from a file."""
+  from tf_privrob import models
+
+  if not isinstance(name, str):  # as a changed config.json may have it
+    raise ValueError(
+      f"Expected the name or file of a network, received {name!r}. Restore"
+      " config.json."
+    )
+  if not name.endswith(".keras"):
+    return models.by_name(name, dataset.input_shape, dataset.num_classes, seed)
+  network = models.load_classifier(name)
+  if tuple(network.input_shape[1:]) != dataset.input_shape:
+    raise ValueError(
+      f"Expected a network for inputs {dataset.input_shape}, received one for"
+      f" {tuple(network.input_shape[1:])} in {name}."
+    )
+  return network
+
+
+def build(
+  method: str,
+  config,
+  dataset,
+  network: str,
+  classifier=None,
+  public=None,
+  seed: int | None = None,
+  public_weights: str | None = None,
+):
+  """The method around its network.
+
+  Args:
+    method: name of the method.
+    config: its settings.
+    dataset: what it will be trained on.
+    network: name or file of a network, or of a denoiser.
+    classifier: file of the classifier behind a denoiser, if it is one.
+    public: the data set that the classifier was trained on, if known.
+    seed: a public one of the initial weights, for what is done with them before
+      a training; None: `network_seed`.
+    public_weights: why the weights of a network from a file are public; a
+      private method then keeps them. A new denoiser before a classifier that
+      was trained on `public` needs no word.
+  """
+  from tf_privrob import methods
+  from tf_privrob import models
+
+  seed = network_seed(config) if seed is None else seed
+  kwargs = {"public_weights": public_weights} if public_weights else {}
+  if classifier is None:
+    loaded = load_network(network, dataset, seed)
+    return methods.build(method, loaded, config, **kwargs)
+  denoiser = (
+    models.load_model(network)
+    if network.endswith(".keras")
+    else models.denoiser_by_name(network, dataset.input_shape, seed)
+  )
+  joined = models.denoised_classifier(
+    denoiser, models.load_classifier(classifier)
+  )
+  if method != "transdenoiser":
+    if public is not None and not network.endswith(".keras"):
+      kwargs.setdefault("public_weights", _PUBLIC_CLASSIFIER)
+    return methods.build(method, joined, config, **kwargs)
+  if public is None:
+    return methods.build(method, joined, config, **kwargs)
+  return methods.class_of(method, config)(
+    joined,
+    config,
+    classifier_range=public.value_range,
+    public_data=public.x_train,
+    **kwargs,
+  )
+
+
+def load_run(folder):
+  """The trained model of a model's folder, whose run folder is inside."""
+  from tf_privrob import run_folder
+
+  return load_model(run_folder.RunFolder(folder.file(RUN)))
+
+
+def load_model(folder):
+  """The model of a run folder, and of no other run.
+
+  Raises:
+    ValueError: run.json names another run or other weights than the model,
+      whose figures would then stand beside a statement that is not its own.
+      Folders of earlier versions name neither.
+  """
+  from tf_privrob import methods  # noqa: F401  (Keras must know what it loads)
+  from tf_privrob import models
+
+  path = folder.file("model.keras")
+  model = models.load_model(path)
+  record, described = getattr(model, "run_record", {}), folder.run or {}
+  found = {"run_id": record.get("run"), "weights": models.fingerprint(model)}
+  for field, received in found.items():
+    expected = described.get(field)
+    if expected is not None and received != expected:
+      raise ValueError(
+        f"Expected the model of the run that run.json describes ({field}"
+        f" {expected}), received one of another ({field} {received}) in {path}."
+        " Put the run's own model back, or evaluate this one in a folder of"
+        " its own: --model=<file> with another --run_dir."
+      )
+  return model
+
+
+def require_no_run(folder, model: str) -> None:
+  """Refuses a folder with a training of its own to a model from elsewhere.
+
+  Args:
+    folder: the `RunFolder` that results would be written to.
+    model: its file, for the error.
+  """
+  found = [name for name in _TRACES if folder.has(name)]
+  if (folder.config or {}).get("method", IMPORTED) != IMPORTED:
+    found.append("config.json")
+  if found:
+    raise ValueError(
+      f"Expected a folder without a run of its own for {model}, received"
+      f" {folder.path} with {', '.join(found)}: results would stand beside the"
+      " privacy statement of another model. Leave --model out to evaluate the"
+      " run, or choose another --run_dir."
+    )
+
+
+def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
+  """Trains and writes config, run, privacy and the model.
+
+  Args:
+    method: name of the method.
+    model: the method around its network.
+    dataset: training and test data.
+    network: name or file of the network.
+    folder: the `RunFolder`.
+    resume: go on with the run in it; None: if one was begun there.
+    flag_values: of the binary, for config.json.
+  """
+  import tensorflow as tf
+
+  config = model.config
+  variant = getattr(config, "variant", None)
+  description = {
+    "method": f"{method} ({variant.replace('_', ' ')})" if variant else method,
+    "dataset": dataset.name,
+    "network": network,
+    "config": {
+      **dataclasses.asdict(config),
+      "seed": None if config.seed is None else "kept out of the run folder",
+    },
+    "flags": flag_values,
+  }
+  # Written once the ledger has accepted the run: never over another run's.
+  note = tf.keras.callbacks.LambdaCallback(
+    on_train_begin=lambda logs: folder.write_json("config.json", description)
+  )
+  started = time.monotonic()
+  if resume is None:
+    resume = folder.has("ledger.jsonl")
+  model.fit(dataset, run_dir=folder.path, resume=resume, callbacks=[note])
+  folder.write_json("run.json", describe_run(model, dataset, started))
+  audit_record.state(folder, model.privacy_statement())
+  draft = folder.file("draft.keras")  # whole before it has its name
+  model.save(draft)
+  os.replace(draft, folder.file("model.keras"))
