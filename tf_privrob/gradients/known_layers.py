@@ -75,7 +75,11 @@ OPERATORS = frozenset(
     nn.softsign
   """.split()
 )
-_OUR_ROOMS = ("tf_privrob.layers.", "tf_privrob.methods.")
+_OUR_ROOMS = (
+  "tf_privrob.layers.",
+  "tf_privrob.methods.",
+  "tf_privrob.papers.",
+)
 
 
 def fault(layer, ranks: Sequence[int]) -> str | None:

@@ -9,10 +9,10 @@ known": nobody has tried it.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from tf_privrob import privacy
+from tf_privrob.models import graph
 
 _BY_CLIPPED_GRADIENTS = (
   "DPSGD",
@@ -44,7 +44,7 @@ COMBINATIONS = frozenset(
     ("PureHalfspaces", "full_batch"),
   ]
 )
-_ROOM = "tf_privrob.methods"
+_ROOMS = ("tf_privrob.methods.", "tf_privrob.papers.")
 
 NOT_TRIED = (
   "No finite figure is known: {name} with sampler {sampler!r} is not among the"
@@ -72,8 +72,9 @@ ENDED = (
 def tried(model: Any, sampler: str) -> bool:
   """Whether the tests run this very class with this sampler on neighbours."""
   kind = type(model)
-  ours = getattr(sys.modules[_ROOM], kind.__name__, None) is kind
-  return ours and (kind.__name__, sampler) in COMBINATIONS
+  return (
+    graph.lives_in(kind, _ROOMS) and (kind.__name__, sampler) in COMBINATIONS
+  )
 
 
 def stands(model: Any) -> bool:
