@@ -30,6 +30,15 @@ def test_every_path_exists():
   assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")))
+def test_no_cell_of_a_table_is_a_paragraph(page):
+  lines = page.read_text(encoding="utf-8").splitlines()
+  cells = [
+    cell for line in lines if line[:1] == "|" for cell in line.split("|")
+  ]
+  assert [cell for cell in cells if len(cell) > 200] == []
+
+
 def test_every_named_test_exists():
   names = set(re.findall(r"`(test_\w+)`", PAGE))
   assert len(names) > 40
@@ -73,8 +82,8 @@ def test_every_claim_of_the_paper_has_a_verdict(claim):
 
 def section(title):
   """From its heading to the next one."""
-  start = PAGE.index(f"## {title}")
-  return re.split(r"^## ", PAGE[start + 3 :], flags=re.M)[0]
+  start = PAGE.index(f"\n## {title}")
+  return re.split(r"^## ", PAGE[start + 4 :], flags=re.M)[0]
 
 
 @pytest.mark.parametrize(

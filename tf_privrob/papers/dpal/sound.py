@@ -98,7 +98,7 @@ class SoundDPAL(dp_sgd.DPSGD):
   1. The autoencoder: the first layer's filters are the exact minimiser of
      DPAL's first-order objective over orthogonal filters, or the principal
      directions, computed from patch moments that are released ONCE with
-     calibrated noise (`mechanisms.PatchMoments`). The layer is then frozen:
+     calibrated noise (`papers.PatchMoments`). The layer is then frozen:
      what follows from the released moments costs nothing.
   2. The classifier: DP-SGD on the rest. The loss of an example is
 

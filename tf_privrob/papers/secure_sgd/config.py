@@ -15,7 +15,7 @@ REDISTRIBUTIONS = ("uniform", "private")
 
 @dataclasses.dataclass(frozen=True)
 class SecureSGDConfig(config.DPSGDConfig):
-  """Settings of SecureSGD (Phan et al. 2019); see `methods.SecureSGD`.
+  """Settings of SecureSGD (Phan et al. 2019); see `papers.SecureSGD`.
 
   Of DP-SGD's settings, `noise_multiplier`, `l2_clip_norm`, `batch_size`,
   `learning_rate`, (dp_epsilon, dp_delta) and `epochs` are the code's; training

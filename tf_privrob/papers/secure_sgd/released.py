@@ -1,6 +1,6 @@
 """The released SecureSGD code's step, and how it measures r.
 
-Nothing here is private: see `methods.SecureSGD`.
+Nothing here is private: see `papers.SecureSGD`.
 """
 
 from __future__ import annotations
