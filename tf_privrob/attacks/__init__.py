@@ -10,7 +10,6 @@ from tf_privrob.attacks import checks
 from tf_privrob.attacks.apgd import APGD
 from tf_privrob.attacks.base import Attack
 from tf_privrob.attacks.base import GradientAttack
-from tf_privrob.attacks.bim import BIM
 from tf_privrob.attacks.carlini_wagner import CarliniWagnerL2
 from tf_privrob.attacks.catalog import accepted
 from tf_privrob.attacks.catalog import by_name
@@ -19,9 +18,10 @@ from tf_privrob.attacks.ensembles import Ensemble
 from tf_privrob.attacks.ensembles import ensemble
 from tf_privrob.attacks.evaluation import AttackResult
 from tf_privrob.attacks.evaluation import evaluate
-from tf_privrob.attacks.fgsm import FGSM
-from tf_privrob.attacks.mim import MIM
-from tf_privrob.attacks.pgd import PGD
+from tf_privrob.attacks.gradient import BIM
+from tf_privrob.attacks.gradient import FGSM
+from tf_privrob.attacks.gradient import MIM
+from tf_privrob.attacks.gradient import PGD
 from tf_privrob.attacks.randomness import EOT
 from tf_privrob.attacks.randomness import eot
 from tf_privrob.attacks.spsa import SPSA

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from tf_privrob import validate
 from tf_privrob.attacks import base
+from tf_privrob.attacks import gradient
 from tf_privrob.attacks import norms
 from tf_privrob.attacks import objectives
-from tf_privrob.attacks import pgd
 from tf_privrob.attacks import randomness
 
 
@@ -30,7 +30,7 @@ def checkpoints(steps: int) -> list[int]:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class APGD(pgd.PGD):
+class APGD(gradient.PGD):
   """PGD with momentum and halving steps (Croce and Hein 2020, Algorithm 1).
 
   With z = project(x_k + eta * steepest(grad_k)),

@@ -8,22 +8,19 @@ from typing import Any
 from tf_privrob import validate
 from tf_privrob.attacks import apgd
 from tf_privrob.attacks import base
-from tf_privrob.attacks import bim
 from tf_privrob.attacks import carlini_wagner
-from tf_privrob.attacks import fgsm
-from tf_privrob.attacks import mim
-from tf_privrob.attacks import pgd
+from tf_privrob.attacks import gradient
 from tf_privrob.attacks import spsa
 
 _CLASSES = {
   "apgd": apgd.APGD,
-  "bim": bim.BIM,
+  "bim": gradient.BIM,
   "cw_l2": carlini_wagner.CarliniWagnerL2,
-  "fgsm": fgsm.FGSM,
-  "ifgsm": bim.BIM,
-  "madry": pgd.PGD,
-  "mim": mim.MIM,
-  "pgd": pgd.PGD,
+  "fgsm": gradient.FGSM,
+  "ifgsm": gradient.BIM,
+  "madry": gradient.PGD,
+  "mim": gradient.MIM,
+  "pgd": gradient.PGD,
   "spsa": spsa.SPSA,
 }
 NAMES = tuple(_CLASSES)

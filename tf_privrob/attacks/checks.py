@@ -17,10 +17,9 @@ import tensorflow as tf
 
 from tf_privrob.attacks import base
 from tf_privrob.attacks import ensembles
-from tf_privrob.attacks import fgsm
+from tf_privrob.attacks import gradient
 from tf_privrob.attacks import norms
 from tf_privrob.attacks import objectives
-from tf_privrob.attacks import pgd
 from tf_privrob.attacks import randomness
 from tf_privrob.attacks import verdict
 
@@ -130,10 +129,10 @@ def weaker_than_single_step(
   attack, logits_fn, x, y, seed, verdict_draws: int = 1
 ) -> list[str]:
   """Finds an iterative attack that falls behind FGSM of the same radius."""
-  single = fgsm.FGSM(
+  single = gradient.FGSM(
     **{
       field.name: getattr(attack, field.name)
-      for field in dataclasses.fields(fgsm.FGSM)
+      for field in dataclasses.fields(gradient.FGSM)
     }
   )
   iterated = _accuracy(attack, logits_fn, x, y, seed, verdict_draws)
@@ -153,7 +152,7 @@ def unbounded_fails(
   """Finds a model that stands although any valid input is allowed."""
   x = np.asarray(x)
   radius = norms.whole_range(attack.norm, x.shape[1:], attack.value_range)
-  whole = pgd.PGD(
+  whole = gradient.PGD(
     attack_eps=radius,
     norm=attack.norm,
     value_range=attack.value_range,
