@@ -27,7 +27,14 @@ _HEAVY = (
 
 # docs/design.md section 2: which rooms a room may import. Anyone may import
 # the modules in _EVERYONES.
-_EVERYONES = {"binomial", "progress", "randomness", "run_folder", "validate"}
+_EVERYONES = {
+  "binomial",
+  "inflation",
+  "progress",
+  "randomness",
+  "run_folder",
+  "validate",
+}
 _FLOOR = {"data", "mechanisms"}
 _BUILT = _FLOOR | {"layers", "losses", "models"}
 _LOWER = _BUILT | {"attacks", "bounds", "gradients"}

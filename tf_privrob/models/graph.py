@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -21,6 +22,27 @@ MODELS = (_FUNCTIONAL, tf.keras.Sequential)
 # What Keras makes of x + y; neither does it export these.
 OPERATORS = ("TFOpLambda", "SlicingOpLambda")
 _FLOATS = ("float32", "float64")
+_PLAIN = (bool, int, float, str, tuple)
+_WEIGHTS = frozenset(
+  """beta bias depthwise_kernel embeddings gamma kernel moving_mean
+  moving_variance pointwise_kernel recurrent_kernel""".split()
+)
+_OF_WEIGHTS = (tf.Variable, type(None))
+# What changes when a layer is built, called or saved.
+_BOOKKEEPING = frozenset(
+  """_auto_get_config _callable_losses _fused _losses _saved_model_arg_spec
+  _self_update_uid built fused""".split()
+)
+_AT_REST = (
+  "_constraint",
+  "_initializer",
+  "beta_regularizer",
+  "bias_regularizer",
+  "gamma_regularizer",
+  "kernel_regularizer",
+)
+# Where the classes of what a layer holds come from.
+_HOMES = ("_thread", "builtins", "collections", "keras", "numpy", "tensorflow")
 # Arguments of a call that change nothing at inference.
 _IDLE = {"training": (None, False), "mask": (None,)}
 
@@ -142,21 +164,44 @@ def _require_own_methods(layer: tf.keras.layers.Layer) -> None:
 
 
 def exchanged(layer: tf.keras.layers.Layer) -> str | None:
-  """A function that a fresh layer of this configuration does not hold."""
-  held = [
-    name
-    for name, value in vars(layer).items()
-    # Activations have names of their own, and readers know them by identity.
-    if _is_function(value) and not name.endswith("activation")
-  ]
-  if not held or type(layer) not in known.TABLES["layer"].values():
-    return None
+  """An attribute that is not what Keras makes of this layer's configuration.
+
+  That is another function, number or name, an object of a class that is not
+  Keras', or something else in the place of a weight. Regularisers, initialisers
+  and constraints of weights may be the caller's own, since no call runs them.
+  """
+  if not _stands_in("layer", type(layer)) or type(layer) in MODELS:
+    return None  # it says itself what it computes, or its layers do
   try:
-    fresh = type(layer).from_config(layer.get_config())
-  except Exception:  # a layer that cannot say what it is made of
-    return held[0]
-  same = {name for name in held if vars(fresh).get(name) is vars(layer)[name]}
-  return next((name for name in held if name not in same), None)
+    fresh = vars(type(layer).from_config(layer.get_config()))
+  except Exception:  # it cannot say what it is made of
+    fresh = {}
+  for name, value in vars(layer).items():
+    if name in _BOOKKEEPING or name.endswith(_AT_REST):
+      continue
+    if isinstance(value, _PLAIN) and fresh.get(name, value) != value:
+      return name
+    # Activations have names of their own, and readers know them by identity.
+    if _is_function(value) and not name.endswith("activation"):
+      if fresh.get(name) is not value:
+        return name
+    if name in _WEIGHTS and not isinstance(value, _OF_WEIGHTS):
+      return name
+    if any(map(_is_foreign, _parts(value))):
+      return name
+  return None
+
+
+def _is_foreign(value: object) -> bool:
+  return type(value).__module__.split(".")[0] not in _HOMES
+
+
+def _parts(value: object) -> Iterator[object]:
+  """A value, and what it holds if it is a list or a dictionary."""
+  yield value
+  if isinstance(value, (list, tuple, dict)):
+    for part in value.values() if isinstance(value, dict) else value:
+      yield from _parts(part)
 
 
 def _is_function(value: object) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tf_privrob import binomial
-from tf_privrob.certify.audit import inflation
+from tf_privrob import inflation
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import metrics as metrics_lib
 

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from tf_privrob import binomial
-from tf_privrob.certify.audit import inflation
+from tf_privrob import inflation
 
 SIGNIFICANCE = 0.05  # of the verdict about all rows
 TEST_SHARE = 0.01  # of 1 - confidence: what the tests of one row may err
