@@ -296,11 +296,16 @@ class BatchNormalization(Affine):
     self._layer = layer
 
   def _scale(self, dtype):
-    variance = _read(self._layer.moving_variance, dtype)
-    scale = tf.math.rsqrt(variance + tf.cast(self._layer.epsilon, dtype))
+    scale = tf.math.rsqrt(self._deviation_squared(dtype))
     if self._layer.gamma is not None:
       scale *= _read(self._layer.gamma, dtype)
     return scale
+
+  def _deviation_squared(self, dtype):
+    """With epsilon in the precision that the layer adds it in."""
+    epsilon = tf.constant(self._layer.epsilon, self._layer.compute_dtype)
+    variance = _read(self._layer.moving_variance, dtype)
+    return variance + tf.cast(epsilon, dtype)
 
   def linear(self, value):
     """The scaled values."""
@@ -339,11 +344,15 @@ class BatchNormalization(Affine):
     return weights, tf.reduce_max(self.magnitude(zero))
 
   def reach(self, total, weights):
-    """As above; gamma is divided by the deviation, which makes it larger."""
-    variance = _read(self._layer.moving_variance, total.dtype)
-    scale = tf.reduce_max(tf.math.rsqrt(variance + self._layer.epsilon))
+    """As above; gamma is divided by the deviation, before or after a product.
+
+    Both can be taken for 0: gamma, then its error grows by 1 / deviation, or
+    the quotient.
+    """
+    scale = tf.math.rsqrt(self._deviation_squared(total.dtype))
     total += tf.reduce_max(self._mean_size(total.dtype))
-    return self.terms * (weights + scale * total + 1)
+    factor = tf.reduce_max(scale) + 1
+    return self.terms * (weights + factor * (total + 1))
 
   def _mean_size(self, dtype):
     return tf.abs(_read(self._layer.moving_mean, dtype))

@@ -21,6 +21,7 @@ _IDENTITIES = (
   _keras.InputLayer,
   _keras.SpatialDropout2D,
 )
+_SMALL_VARIANCE = 1e-12
 _MAPS = {
   _keras.AveragePooling2D: affine.AveragePooling2D,
   _keras.BatchNormalization: affine.BatchNormalization,
@@ -115,6 +116,7 @@ class _Reader:
         f"Expected an input of known shape for network {network.name!r},"
         f" received {self.input_shape}. Fix it in the Input layer."
       )
+    self._dtype = source.dtype
     self.steps: list[Step] = []
     target = self._only(network.outputs, network, "output")
     self._refuse_softmax(target)
@@ -148,7 +150,24 @@ class _Reader:
     layer, sources = graph.made_by(tensor)
     inputs = [self._visit(source, known) for source in sources]
     known[id(tensor)] = value = self._read_layer(layer, inputs)
+    self._compare(layer, tensor, self._shape(value))
     return value
+
+  def _compare(self, layer, tensor, shape: affine.Shape) -> None:
+    """Refuses a value of another shape or type than Keras says it has."""
+    if tuple(tensor.shape[1:]) != shape:
+      raise ValueError(
+        f"Expected values of shape {shape} behind {type(layer).__name__}"
+        f" {layer.name!r}, but Keras makes {tuple(tensor.shape[1:])} of them."
+        " Give its settings the shape of its inputs."
+      )
+    if tensor.dtype != self._dtype:
+      raise ValueError(
+        f"Expected {self._dtype.name} everywhere, as at the input, received"
+        f" {tensor.dtype.name} behind {type(layer).__name__} {layer.name!r}:"
+        " what the change rounds off is not bounded. Build the network in one"
+        " precision."
+      )
 
   def _read_layer(self, layer, inputs: list[int]) -> int:
     if graph.is_graph(layer):
@@ -227,6 +246,17 @@ def _unknown(layer) -> ValueError:
   )
 
 
+def _check_deviations(layer) -> None:
+  """Refuses statistics whose square root float32 may take for 0 or NaN."""
+  variance = layer.moving_variance.numpy().astype(float)
+  if variance.min() < 0 or variance.min() + layer.epsilon < _SMALL_VARIANCE:
+    raise ValueError(
+      f"Expected a moving variance >= 0 in {layer.name!r}, and with epsilon at"
+      f" least {_SMALL_VARIANCE:g}, received {variance.min():g} and"
+      f" {layer.epsilon:g}: float32 may divide by 0. Use a larger epsilon."
+    )
+
+
 def _check_layer(layer, shape) -> None:
   """Refuses settings that the affine maps do not have."""
   wrong = ""
@@ -259,3 +289,6 @@ def _check_finite(network: tf.keras.Model) -> None:
             f"Expected finite weights, received {bad} NaN or infinite values in"
             f" {weight.name!r}. Restore the network from before it diverged."
           )
+    for layer in network.submodules:
+      if type(layer) is _keras.BatchNormalization:
+        _check_deviations(layer)

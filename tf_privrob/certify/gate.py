@@ -135,9 +135,10 @@ def check_rows(
   * 16 passes at the size of the batch that is certified. All rows stand at
     other places in each, among others, far away ones and copies of one among
     them; then a few rows stand alone. No logit may differ from that of the
-    first pass by more than 0.1 % of its spread over the rows and 8 units in the
-    last place of its row, and no class at all, unless two are as close as the
-    latter. Such a row is no vote for any class either (`rounding.decided`).
+    first pass by more than 0.1 % of its spread, over the rows and within its
+    row, and 8 units in the last place of its row, and no class at all, unless
+    two are as close as the latter. Such a row is no vote for any class either
+    (`rounding.decided`).
 
   So a batch statistic is found, or turns no vote, whatever the scale of the
   logits; what shows itself rarely and is no operation of these kinds need not
@@ -148,7 +149,8 @@ def check_rows(
     batch: such tensors, of the size and kind of those that are certified.
     remedy: what to do about logits that depend on other rows.
     plain: no Python of the caller's runs in the function, so that its graph is
-      all of it: the passes are those of the graph, which are faster.
+      all of it: the passes are those of the graph, which are faster, but for
+      one that is run without it.
 
   Returns:
     The graph of a plain function.
@@ -159,8 +161,8 @@ def check_rows(
   traced = _traced(function, batch)
   graph = traced if plain else None
   whole = graph or function
-  first = _Logits(whole(*map(tf.constant, batch)))
-  same = _Logits(whole(*map(tf.constant, batch)))
+  first = _passed(whole, batch)
+  same = _passed(function, batch)
   size = first.difference(same, np.arange(len(batch[0])))
   if size:
     raise ValueError(
@@ -169,7 +171,7 @@ def check_rows(
     )
   for order, among in _passes(batch):
     run = whole if len(order) == len(batch[0]) else function
-    size = first.difference(_Logits(run(*map(tf.constant, among))), order)
+    size = first.difference(_passed(run, among), order)
     if size:
       raise ValueError(
         "Expected logits that depend on their own input alone, received others"
@@ -177,6 +179,11 @@ def check_rows(
         f" statistics at inference, or noise of the model's own. {remedy}"
       )
   return graph
+
+
+def _passed(run, batch: Sequence[np.ndarray]) -> _Logits:
+  with precision.as_written():
+    return _Logits(run(*map(tf.constant, batch)))
 
 
 class _Logits:
@@ -189,7 +196,10 @@ class _Logits:
     finite = np.where(np.isfinite(self._values), self._values, 0.0)
     largest = np.abs(finite).max(axis=1, initial=0.0)
     off = rounding.by_place(kind) * largest
-    self._allowed = _SHARE * np.ptp(finite, axis=0) + off[:, np.newaxis]
+    spread = np.minimum(
+      np.ptp(finite, axis=0), np.ptp(finite, axis=1)[:, np.newaxis]
+    )
+    self._allowed = _SHARE * spread + off[:, np.newaxis]
     top = np.sort(finite, axis=1)[:, -2:]
     self._decided = np.ptp(top, axis=1) > 2 * off
 

@@ -182,7 +182,8 @@ class VerifiedBound(certifier.Certifier):
       verified = tf.reduce_all((worst < 0) | own, axis=1)  # NaN < 0 is false
       logits = tf.cast(logits, worst.dtype)
       ahead = logits - tf.reduce_max(logits, axis=1, keepdims=True)
-      return verified, tf.reduce_any((ahead > worst) & ~own, axis=1)
+      outside = (ahead > worst) | _lost(ahead, worst)
+      return verified, tf.reduce_any(outside & ~own, axis=1)
 
     return verify
 
@@ -208,7 +209,13 @@ def _check_read(network, x: np.ndarray, logits: tf.Tensor) -> None:
   domain = bounds.Interval(arithmetic="outward")
   low, high = domain.output_bounds(network, tf.constant(x), 0.0)
   logits = tf.cast(logits, low.dtype)
-  _refuse_misread(tf.reduce_any((logits < low) | (logits > high), axis=1))
+  outside = (logits < low) | (logits > high) | _lost(logits, low)
+  _refuse_misread(tf.reduce_any(outside, axis=1))
+
+
+def _lost(logits: tf.Tensor, bound: tf.Tensor) -> tf.Tensor:
+  """Where the network has NaN, which is in no interval, and a bound is said."""
+  return tf.math.is_nan(logits) & tf.math.is_finite(bound)
 
 
 def _checked(verified: tf.Tensor, misread: tf.Tensor) -> np.ndarray:

@@ -73,9 +73,27 @@ def replacements(
 
 
 def random_rows(batch: Sequence[tf.Tensor], count: int) -> list[np.ndarray]:
-  """That many rows within the ranges of the batch."""
+  """That many rows within the ranges of the batch.
+
+  Half of them are random throughout; what hides behind a threshold may show in
+  the others, which are random within the lower or the upper tenth, or constant.
+  """
   rng = np.random.default_rng(2)
-  return [_rows(rng, tensor.numpy(), count, "random") for tensor in batch]
+  return [_varied(rng, tensor.numpy(), count) for tensor in batch]
+
+
+def _varied(rng, tensor: np.ndarray, count: int) -> np.ndarray:
+  found = _rows(rng, tensor, count, "random")
+  if tensor.dtype.kind != "f":
+    return found
+  low, high = tensor.min(), tensor.max()
+  for row in range(count // 2, count):
+    number = row - count // 2
+    share = (0.1, 0.1, 0.0)[number % 3]
+    start = (0.0, 1.0 - share, 1.0, 0.5)[number % 4] * (high - low)
+    width = share * (high - low) * rng.random(found.shape[1:])
+    found[row] = np.clip(low + start + width, low, high)
+  return found
 
 
 def _mixed(kept: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:

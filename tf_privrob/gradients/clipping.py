@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Callable
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_privrob import randomness
@@ -21,6 +22,7 @@ from tf_privrob.gradients import places
 from tf_privrob.gradients import recording
 from tf_privrob.gradients import rules
 from tf_privrob.gradients import state
+from tf_privrob.gradients import vectorizing
 from tf_privrob.models import precision
 
 ENGINES = ("ghost", "vectorized", "loop")
@@ -28,6 +30,10 @@ NEIGHBOURING = ("add_or_remove_one", "replace_one")
 
 LossFn = Callable[..., tf.Tensor]
 
+_NOT_VECTORIZED = (
+  "The examples are taken one after the other, which is slower: {} is not known"
+  " to keep examples apart when a pass is vectorised."
+)
 _BY_PLACE = (
   "A row of this network may come out otherwise at another place of its batch"
   " ({}), so that gradients are computed one example after the other, which"
@@ -260,6 +266,10 @@ class ClippedGradients:
     belongs to the others must not change (`checking`). Randomness must follow
     `seed`, or be that of Keras' own layers.
 
+    "vectorized" is left for "loop", with a warning, where an operation of an
+    example's pass is not known to keep rows apart in its vectorised form
+    (`vectorizing`).
+
     A batch of the real size is also filled with one row. Where one of its rows
     comes out otherwise by a single bit in any tensor of the pass, as sums over
     pixels of 9 channels do on some processors, a kink could make clip norms of
@@ -284,8 +294,14 @@ class ClippedGradients:
     whole = state.refuse_state(self._pass, self._network, traced, (batch, seed))
     if self.engine != "ghost":
       # What a vectorised pass leaves out, another engine might not.
-      few = (batch, seed)
-      state.refuse_state(self._gradients_of_all, self._network, few, few)
+      few = (tuple(tensor[:1] for tensor in batch), seed)
+      alone = state.refuse_state(
+        self._gradients_of_all, self._network, few, few
+      )
+      unknown = vectorizing.unknown(alone.graph)
+      if self.engine == "vectorized" and unknown:
+        warnings.warn(_NOT_VECTORIZED.format(unknown), stacklevel=2)
+        self.engine = "loop"
     else:
       for size in sizes:
         tried = tf.function(self._rows_and_sums)
@@ -302,13 +318,17 @@ class ClippedGradients:
   def _by_place(self, batch, seed, size: int, whole) -> str | None:
     """Names what goes by place, at random weights, which hide nothing."""
     examples = checking.random_rows(batch, places.TRIALS)
+    seeds = np.random.default_rng(3).integers(0, 2**31, (places.TRIALS, 2))
     # As it is run, operations may be joined, by XLA or before it.
     run = (
       tf.function(self._pass, jit_compile=True) if self._jit_compile else whole
     )
     with checking.random_weights(self.variables, 1.0):
       found = places.differing(
-        lambda *rows: self._pass(rows, seed), examples, size
+        lambda *rows: self._pass(rows[:-1], rows[-1]),
+        examples,
+        size,
+        seeds.astype(seed.dtype.as_numpy_dtype),
       )
       if found is None and not places.draws(whole.graph):
         if places.differing_results(

@@ -56,9 +56,9 @@ def row_by_row(
 
   @functools.cache
   def alike(size: int) -> bool:
-    shape = (places.TRIALS, *network.input_shape[1:])
-    examples = [np.random.default_rng(0).random(shape, np.float32)]
-    spec = tf.TensorSpec([size, *shape[1:]])
+    shape = network.input_shape[1:]
+    examples = [_trial_rows(shape)]
+    spec = tf.TensorSpec([size, *shape])
     with tf.init_scope():
       concrete = tf.function(network).get_concrete_function(spec)
       return (
@@ -80,6 +80,20 @@ def row_by_row(
     return batches_of_one(inputs, training)
 
   return by_row
+
+
+def _trial_rows(shape: Sequence[int]) -> np.ndarray:
+  """Rows of the usual ranges of values, of both signs, and constant ones."""
+  rng = np.random.default_rng(0)
+  half = (places.TRIALS // 2, *shape)
+  return np.concatenate(
+    [
+      rng.uniform(0, 1, half),
+      rng.uniform(-1, 1, half),
+      255 * rng.uniform(0, 1, (2, *shape)),
+      *(np.full((1, *shape), value) for value in (-1.0, 0.5, 1.0)),
+    ]
+  ).astype(np.float32)
 
 
 def _name(layer: tf.keras.layers.Layer) -> str:

@@ -33,17 +33,22 @@ _TOGETHER = 32  # tensors
 
 
 def differing(
-  function: Callable[..., object], examples: Sequence[np.ndarray], size: int
+  function: Callable[..., object],
+  examples: Sequence[np.ndarray],
+  size: int,
+  seeds: np.ndarray | None = None,
 ) -> str | None:
   """Names what makes different rows of equal ones, to the bit.
 
-  Random draws, of which every place has its own as it should, are held at one
-  value for all.
+  Of random draws, of which every place has its own as it should, all rows get
+  those of the first.
 
   Args:
-    function: a pass, of tensors that share their first axis.
+    function: a pass, of tensors that share their first axis, and of a seed if
+      there are seeds.
     examples: arrays of that many synthetic rows; each row is tried in turn.
     size: rows of a real batch.
+    seeds: one for each row that is tried.
 
   Returns:
     The operation and its type, or None.
@@ -53,25 +58,32 @@ def differing(
   @tf.autograph.experimental.do_not_convert
   def compare(batch, results):
     made = _between(batch, tf.nest.flatten(results))
-    _hold_draws(made)
+    _hold_draws(made, size)
     pairs = [(tensor, _rows(tensor, size)) for tensor in made]
     pairs = [(tensor, rows) for tensor, rows in pairs if rows is not None]
     copies = [tensor for tensor in made if _has_copies(tensor, size)]
+    open_ended = [tensor for tensor in made if _is_open(tensor)]
     names[:] = [f"{t.op.type} {t.op.name!r}" for t, _ in pairs]
-    names.extend(f"{t.op.type} {t.op.name!r}" for t in copies)
+    names.extend(f"{t.op.type} {t.op.name!r}" for t in copies + open_ended)
     equal = [_equal_copies(tensor, size) for tensor in copies]
+    equal += [_equal_if_rows(tensor, size) for tensor in open_ended]
     return [
       *_equal([rows for _, rows in pairs]),
       tf.stack(equal) if equal else tf.constant([], tf.bool),
     ]
 
-  def compared(*batch):
-    return compare(batch, function(*batch))
+  def compared(*arguments):
+    return compare(arguments[: len(examples)], function(*arguments))
 
-  concrete = tf.function(compared).get_concrete_function(
-    *(tf.TensorSpec([size, *rows.shape[1:]], rows.dtype) for rows in examples)
-  )
-  for batch in _batches(examples, size):
+  specs = [
+    tf.TensorSpec([size, *rows.shape[1:]], rows.dtype) for rows in examples
+  ]
+  if seeds is not None:
+    specs.append(tf.TensorSpec(seeds.shape[1:], seeds.dtype))
+  concrete = tf.function(compared).get_concrete_function(*specs)
+  for row, batch in enumerate(_batches(examples, size)):
+    if seeds is not None:
+      batch.append(tf.constant(seeds[row]))
     equal = np.concatenate([part.numpy() for part in concrete(*batch)])
     if not equal.all():
       return names[int(np.argmin(equal))]
@@ -125,8 +137,8 @@ def _between(batch, results) -> list[tf.Tensor]:
   return found
 
 
-def _hold_draws(tensors: Sequence[tf.Tensor]) -> None:
-  """Gives all who use a draw its first number in the place of every one."""
+def _hold_draws(tensors: Sequence[tf.Tensor], size: int) -> None:
+  """Gives every row of those who use a draw the numbers of the first row."""
   drawn = [tensor for tensor in tensors if operations.draws(tensor.op.type)]
   for tensor in drawn:
     users = [
@@ -135,11 +147,51 @@ def _hold_draws(tensors: Sequence[tf.Tensor]) -> None:
       for number, source in enumerate(operation.inputs)
       if source is tensor
     ]
-    first = tf.reshape(tensor, [-1])[:1]
-    held = tf.reshape(tf.tile(first, [tf.size(tensor)]), tf.shape(tensor))
+    held = _held(tensor, size)
     held.set_shape(tensor.shape)
     for operation, number in users:
       operation._update_input(number, held)
+
+
+def _held(tensor: tf.Tensor, size: int) -> tf.Tensor:
+  """The draws with the first row for all, along the axis that has the rows.
+
+  Where there is no such axis, the first number stands for all.
+  """
+  lengths = tensor.shape.as_list() if tensor.shape.rank else []
+  axes = [
+    axis for axis, length in enumerate(lengths) if length and length % size == 0
+  ]
+  if axes:
+    first = tf.gather(tensor, [0], axis=axes[0])
+    times = [1] * len(lengths)
+    times[axes[0]] = lengths[axes[0]]
+    return tf.tile(first, times)
+  first = tf.reshape(tensor, [-1])[:1]
+  return tf.reshape(tf.tile(first, [tf.size(tensor)]), tf.shape(tensor))
+
+
+def _is_open(tensor: tf.Tensor) -> bool:
+  """Whether it holds numbers and its shape is known only at run time."""
+  known = tensor.shape.rank is not None and tensor.shape.is_fully_defined()
+  drawn = operations.draws(_type(tensor))
+  return tensor.dtype.is_floating and not known and not drawn
+
+
+def _equal_if_rows(tensor: tf.Tensor, size: int) -> tf.Tensor:
+  """Whether all rows are equal, where it turns out to have rows."""
+  flat = tf.reshape(tensor, [-1])
+  length = tf.cond(
+    tf.rank(tensor) > 0, lambda: tf.shape(tensor)[0], lambda: tf.constant(0)
+  )
+  has_rows = (length > 0) & (length % size == 0) & (tf.size(flat) > 0)
+
+  def equal():
+    together = _same(tf.reshape(flat, [size, -1]), 0)
+    apart = _same(tf.reshape(flat, [length // size, size, -1]), 1)
+    return tf.reduce_all(together) | tf.reduce_all(apart)
+
+  return tf.cond(has_rows, equal, lambda: tf.constant(True))
 
 
 def _rows(tensor: tf.Tensor, size: int) -> tf.Tensor | None:
@@ -208,9 +260,9 @@ def _same(tensor: tf.Tensor, axis: int) -> tf.Tensor:
 def sum_by_place(graph: tf.Graph, rows: int | None = None) -> str | None:
   """Names an operation that is known to go by the place of a row.
 
-  Sums everywhere; in functions that the graph calls, also kernels that compute
-  the end of a tile otherwise, unless the graph itself has the same, in which
-  case `differing` sees it.
+  Sums everywhere, and powers of two shapes; in functions that the graph calls,
+  also kernels that compute the end of a tile otherwise, unless the graph itself
+  has the same, in which case `differing` sees it.
 
   Where axes in the middle are added up, TensorFlow takes packets of 4, 8 or 16
   numbers along the last axis in one order of additions, and what does not fill
@@ -224,7 +276,9 @@ def sum_by_place(graph: tf.Graph, rows: int | None = None) -> str | None:
   """
   own = {_kernel(op) for op in graph.get_operations()}
   for operation in _operations(graph):
-    if _is_tiled(operation) and _kernel(operation) not in own:
+    if _is_broadcasting(operation):
+      return operation.name
+    if operation.type in _TILED and _kernel(operation) not in own:
       return operation.name
     shape = operation.inputs[0].shape if operation.type in _SUMS else None
     if shape is None or (rows and shape.rank and (shape[0] or 0) % rows):
@@ -265,11 +319,9 @@ def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
       yield from called.graph.get_operations()
 
 
-def _is_tiled(operation: tf.Operation) -> bool:
-  if operation.type in _BROADCASTING:
-    shapes = {str(t.shape) for t in operation.inputs if t.shape.rank != 0}
-    return len(shapes) > 1
-  return operation.type in _TILED
+def _is_broadcasting(operation: tf.Operation) -> bool:
+  shapes = {str(t.shape) for t in operation.inputs if t.shape.rank != 0}
+  return operation.type in _BROADCASTING and len(shapes) > 1
 
 
 def _kernel(operation: tf.Operation) -> tuple:

@@ -19,6 +19,7 @@ from tf_privrob.models.files import known
 
 _FUNCTIONAL = tf.keras.Sequential.__bases__[0]  # Keras does not export it
 MODELS = (_FUNCTIONAL, tf.keras.Sequential)
+_EMPTY = (*MODELS, tf.keras.layers.InputLayer)
 # What Keras makes of x + y; neither does it export these.
 OPERATORS = ("TFOpLambda", "SlicingOpLambda")
 _FLOATS = ("float32", "float64")
@@ -29,10 +30,8 @@ _WEIGHTS = frozenset(
 )
 _OF_WEIGHTS = (tf.Variable, type(None))
 # What changes when a layer is built, called or saved.
-_BOOKKEEPING = frozenset(
-  """_auto_get_config _callable_losses _fused _losses _saved_model_arg_spec
-  _self_update_uid built fused""".split()
-)
+_BOOKKEEPING = ("_auto", "_callable_losses", "_fused", "_losses", "_name")
+_BOOKKEEPING += ("_saved_model", "_self", "built", "fused")
 _AT_REST = (
   "_constraint",
   "_initializer",
@@ -170,14 +169,14 @@ def exchanged(layer: tf.keras.layers.Layer) -> str | None:
   Keras', or something else in the place of a weight. Regularisers, initialisers
   and constraints of weights may be the caller's own, since no call runs them.
   """
-  if not _stands_in("layer", type(layer)) or type(layer) in MODELS:
-    return None  # it says itself what it computes, or its layers do
+  if not _stands_in("layer", type(layer)) or type(layer) in _EMPTY:
+    return None  # it says itself what it computes, or computes nothing
   try:
     fresh = vars(type(layer).from_config(layer.get_config()))
   except Exception:  # it cannot say what it is made of
     fresh = {}
   for name, value in vars(layer).items():
-    if name in _BOOKKEEPING or name.endswith(_AT_REST):
+    if name.startswith(_BOOKKEEPING) or name.endswith(_AT_REST):
       continue
     if isinstance(value, _PLAIN) and fresh.get(name, value) != value:
       return name

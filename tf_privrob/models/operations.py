@@ -45,6 +45,12 @@ def drawing(graph: tf.Graph) -> Iterator[tuple[str, str]]:
       yield node.op, node.name
 
 
+def all_of(graph: tf.Graph) -> Iterator[tuple[str, str]]:
+  """Type and name of every operation."""
+  for node in _nodes(graph):
+    yield node.op, node.name
+
+
 def draws(kind: str) -> bool:
   """Whether operations of this type make random numbers."""
   return _DRAWS.search(kind) is not None

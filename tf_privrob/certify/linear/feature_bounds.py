@@ -49,11 +49,13 @@ class FeatureBound:
     scale = float(np.abs(before.scale).max())
     offset = float(np.linalg.norm(before.size))
     growth = rounding.growth(before.terms, before.unit)
-    # f sees scale x + offset within growth (scale ||x|| + offset).
+    # f sees scale x + offset within growth (scale ||x|| + offset), and what is
+    # lost of numbers that are taken for 0.
+    flushed = rounding.SUBNORMAL * float(np.linalg.norm(before.grain))
     slope = self.lipschitz("l2") * growth + self.error_slope * (1 + growth)
     return FeatureBound(
       tuple(_UP * scale * constant for constant in self.constants),
-      _UP * (self.error + slope * offset),
+      _UP * (self.error + slope * offset + self.lipschitz("l2") * flushed),
       _UP * slope * scale,
     )
 

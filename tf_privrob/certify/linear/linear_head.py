@@ -21,6 +21,7 @@ _IDENTITY = (  # at inference
 )
 _AFFINE = (*_IDENTITY, _keras.Flatten, _keras.Permute, _keras.Reshape)
 _HUGE = 1e37  # float32 ends at 3.4e38
+_SMALLEST = 2.0**-126  # of float32's normal numbers
 _OWN_TERMS = 4  # roundings of this file's own float64
 
 
@@ -33,6 +34,8 @@ class Elementwise:
     scale: factor of each value.
     offset: of each value.
     size: sum of the absolute values of all that was added to get `offset`.
+    grain: how far a value can be off, in units of what is lost where a number
+      below 2^-126 is taken for 0, be it at the input or behind any layer.
     peak: the largest factor of any layer so far, and the largest size of what
       was added, by which a value might overflow on the way.
     terms: roundings that a value has gone through.
@@ -43,6 +46,7 @@ class Elementwise:
   scale: np.ndarray
   offset: np.ndarray
   size: np.ndarray
+  grain: np.ndarray
   peak: tuple[float, float] = (0.0, 0.0)
   terms: int = 0
   unit: float = rounding.FLOAT64
@@ -51,7 +55,8 @@ class Elementwise:
   def identity(cls, shape: Sequence[int]) -> Elementwise:
     """Of inputs of this shape."""
     zeros = np.zeros(shape)
-    return cls(np.arange(zeros.size).reshape(shape), zeros + 1, zeros, zeros)
+    place = np.arange(zeros.size).reshape(shape)
+    return cls(place, zeros + 1, zeros, zeros, zeros + 1)
 
   def then(self, layer: tf.keras.layers.Layer) -> Elementwise:
     """Followed by a layer for which `is_elementwise` holds."""
@@ -61,6 +66,7 @@ class Elementwise:
         _of_features(layer, value, self.place.shape)
         for value in (layer.scale, layer.offset)
       )
+      _require_normal(layer, scale)
       factor = self.scale * scale
       size = self.size * np.abs(scale) + np.abs(offset)
       return Elementwise(
@@ -68,6 +74,7 @@ class Elementwise:
         factor,
         self.offset * scale + offset,
         size,
+        np.abs(scale) * (self.grain + 1) + 3,  # product, offset, sum
         (
           max(self.peak[0], float(np.abs(factor).max())),
           max(self.peak[1], float(size.max())),
@@ -90,6 +97,7 @@ class Elementwise:
       scale=move(self.scale),
       offset=move(self.offset),
       size=move(self.size),
+      grain=move(self.grain),
     )
 
 
@@ -100,14 +108,18 @@ class LinearHead:
   Attributes:
     weights: w, [inputs, classes], float64.
     bias: b, [classes], with all that offsets before the layer add to it.
+    reach: |w|, more where a weight is so small that it may be taken for 0.
     size: sum of the absolute values behind `bias`, [classes].
+    grain: see `Elementwise`, of each logit.
     growth: see `rounding.growth`, of the model and of `scores` together.
     peak: see `Elementwise`.
   """
 
   weights: np.ndarray
   bias: np.ndarray
+  reach: np.ndarray
   size: np.ndarray
+  grain: np.ndarray
   growth: float
   peak: tuple[float, float]
 
@@ -131,16 +143,23 @@ class LinearHead:
       bias = dense.bias.numpy().astype(np.float64)
     if not (np.isfinite(kernel).all() and np.isfinite(bias).all()):
       raise ValueError(f"Expected finite weights in Dense {dense.name!r}.")
-    weights = np.empty_like(kernel)
-    weights[before.place] = before.scale[:, np.newaxis] * kernel
     terms = len(kernel) + 2 + before.terms  # cast, product, sums, bias
     unit = max(before.unit, rounding.unit(dense))
     own = rounding.growth(terms + _OWN_TERMS, rounding.FLOAT64)
+    growth = rounding.growth(terms, unit) + 2 * own
+    # Where a weight is taken for 0, the value before it is all that counts.
+    lost = (np.abs(kernel) < _SMALLEST) * (rounding.SUBNORMAL / growth)
+    sizes = np.abs(kernel) + lost
+    weights, reach = np.empty_like(kernel), np.empty_like(kernel)
+    weights[before.place] = before.scale[:, np.newaxis] * kernel
+    reach[before.place] = np.abs(before.scale)[:, np.newaxis] * sizes
     return cls(
       weights,
       before.offset @ kernel + bias,
-      before.size @ np.abs(kernel) + np.abs(bias),
-      rounding.growth(terms, unit) + 2 * own,
+      reach,
+      before.size @ sizes + np.abs(bias),
+      before.grain @ np.abs(kernel) + 2 * len(kernel) + 3,
+      growth,
       before.peak,
     )
 
@@ -157,7 +176,7 @@ class LinearHead:
         values, at most.
     """
     magnitude = np.abs(x)
-    total = magnitude @ np.abs(self.weights) + self.size
+    total = magnitude @ self.reach + self.size
     factor, added = self.peak
     with np.errstate(divide="ignore", invalid="ignore"):
       sums = ((_HUGE - total) / slopes).min(axis=1)
@@ -170,10 +189,17 @@ class LinearHead:
 
     growth (sum_i |w_ij x_i| + |b_j|), and a grain for subnormal numbers.
     """
-    magnitude = np.abs(x)
-    total = magnitude @ np.abs(self.weights) + self.size
-    grain = 1 + np.abs(self.weights).sum() + magnitude.sum(1, keepdims=True)
-    return self.growth * total + rounding.SUBNORMAL * grain
+    total = np.abs(x) @ self.reach + self.size
+    return self.growth * total + rounding.SUBNORMAL * self.grain
+
+
+def _require_normal(layer, scale: np.ndarray) -> None:
+  if ((scale != 0) & (np.abs(scale) < _SMALLEST)).any():
+    raise ValueError(
+      f"Expected scales of at least {_SMALLEST:g} in Rescaling {layer.name!r},"
+      " received smaller ones, which a processor may take for 0. Rescale by"
+      " more."
+    )
 
 
 def _of_features(layer, value, shape: Sequence[int]) -> np.ndarray:

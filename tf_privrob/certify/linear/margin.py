@@ -191,7 +191,7 @@ class _Rule:
   def __init__(self, head: linear_head.LinearHead, norm: str):
     self._head = head
     weights, order = head.weights, _DUAL[norm]
-    self._sizes = sizes = np.linalg.norm(weights, order, axis=0)
+    self._sizes = sizes = np.linalg.norm(head.reach, order, axis=0)
     gaps = np.stack(
       [
         np.linalg.norm(weights - column[:, np.newaxis], order, axis=0)

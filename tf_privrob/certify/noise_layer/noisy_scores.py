@@ -20,6 +20,7 @@ from tf_privrob.certify import rounding
 from tf_privrob.certify.noise_layer import score_bounds
 from tf_privrob.certify.smoothing import grid
 from tf_privrob.certify.smoothing import votes
+from tf_privrob.models import precision
 
 BLOCK = votes.BLOCK
 POSITIONS = ("input", "hidden")
@@ -214,7 +215,8 @@ class NoisyScores:
     for work, copies in votes.ahead(draw, self._work(x, indices, firsts)):
       draws = BLOCK * (work.first + np.arange(each))[:, np.newaxis]
       counted = (draws + np.arange(BLOCK)).ravel() < num_draws
-      sums += self._batch(copies, tf.constant(counted)).numpy()
+      with precision.as_written():
+        sums += self._batch(copies, tf.constant(counted)).numpy()
       if work.first == firsts[-1]:
         seconds = time.perf_counter() - started
         yield _scores(sums, num_draws, work.index, seconds, work.slack)
@@ -245,7 +247,10 @@ class NoisyScores:
         ]
         joint = [np.stack(parts, axis=1) for parts in zip(*copies)]
         for draw in range(min(BLOCK, num_draws - block * BLOCK)):
-          parts = self._joint_batch([tf.constant(each[draw]) for each in joint])
+          with precision.as_written():
+            parts = self._joint_batch(
+              [tf.constant(each[draw]) for each in joint]
+            )
           sums += parts.numpy()
       seconds = (time.perf_counter() - started) / len(group)
       for row, index in enumerate(group):

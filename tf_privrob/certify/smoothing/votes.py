@@ -18,6 +18,7 @@ import tensorflow as tf
 from tf_privrob import randomness
 from tf_privrob.certify import rounding
 from tf_privrob.certify.smoothing import grid
+from tf_privrob.models import precision
 
 BLOCK = 25  # draws that share one key: part of what a seed means
 SELECTION, ESTIMATION, PREDICTION = 0, 1, 2
@@ -131,7 +132,9 @@ class NoisyVotes:
       return self._noisy(images, indices, stage, batch)
 
     for batch, copies in zip(batches, ahead(noisy, batches)):
-      classes = self._classify(copies).numpy().reshape(self._blocks, BLOCK)
+      with precision.as_written():
+        classes = self._classify(copies).numpy()
+      classes = classes.reshape(self._blocks, BLOCK)
       spent = time.perf_counter() - started
       for (row, block), found in zip(batch, classes):
         counted = found[: last - block * BLOCK]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from tf_privrob.models.files import known
 
 MAX_DEPTH = 64
 MAX_CALLS = 20_000  # of layers, those within models that are called again too
+# Layers that write a loop, or many operations, at every call.
+_IS_SLOW = re.compile("Attention|Bidirectional|GRU|LSTM|RNN|TimeDistributed")
+_SLOW = 100
 _PLAIN = (bool, int, float, str, type(None))
 _WRAPPED = ("layer", "backward_layer")
 _SHAPES_OF_CALLS = ("query_shape", "key_shape", "value_shape")
@@ -68,7 +72,8 @@ def calls(value: Any) -> int:
   nodes = value.get("inbound_nodes")
   times = 2 if nodes is None else 1 + len(nodes)  # built, then called
   inputs = 0 if nodes is None else sum(1 for _ in leaves(nodes))
-  return inputs + times * (1 + calls(value["config"]))
+  own = _SLOW if _IS_SLOW.search(value["class_name"]) else 1
+  return inputs + times * (own + calls(value["config"]))
 
 
 def _lists(value: Any) -> Any:

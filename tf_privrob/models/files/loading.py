@@ -151,7 +151,7 @@ def _require_logits(model: tf.keras.Model) -> None:
     return  # built by its first call, or of any size
   last = model.layers[-1] if model.layers else None
   sigmoid = getattr(last, "activation", None) is tf.keras.activations.sigmoid
-  x = np.random.default_rng(0).random((4, *shape[1:]), np.float32)
+  x = np.random.default_rng(0).random((2, *shape[1:]), np.float32)
   try:
     outputs = np.asarray(model(x, training=False))
   except tf.errors.OpError as error:

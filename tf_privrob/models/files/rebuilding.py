@@ -13,7 +13,7 @@ import tensorflow as tf
 from tf_privrob.models.files import description
 from tf_privrob.models.files import known
 
-MAX_ACTIVATIONS = 2**26  # numbers in an output of a layer for one example
+MAX_ACTIVATIONS = 2**26  # numbers in the outputs of all layers for one example
 _MAX_PASSES = 500
 _MAX_WORK = 2**28  # numbers that a layer goes through for one example
 _CONSTANT = 2**6  # a number that is kept counts for more
@@ -119,15 +119,18 @@ def _setting(key: str, value: Any) -> Any:
   return found(**value["config"])
 
 
-def _require_small(tensors: Any, who: str) -> None:
+def _require_small(tensors: Any, who: str, before: int = 0) -> int:
+  """Refuses outputs that are too many together; how many there are so far."""
   for tensor in tf.nest.flatten(tensors):
     shape = tensor.shape.as_list() if tensor.shape.rank is not None else []
-    if math.prod(side or 1 for side in shape) > MAX_ACTIVATIONS:
+    before += math.prod(side or 1 for side in shape)
+    if before > MAX_ACTIVATIONS:
       raise known.RefusedError(
-        f"has a layer {who!r} with outputs of shape {tuple(shape)}, more than"
-        f" {MAX_ACTIVATIONS} numbers for an example. Load it yourself and pass"
-        " the model."
+        f"has a layer {who!r} with outputs of shape {tuple(shape)}, by which"
+        f" the outputs of all layers are more than {MAX_ACTIVATIONS} numbers"
+        " for an example. Load it yourself and pass the model."
       )
+  return before
 
 
 def _require_cheap(layer: tf.keras.layers.Layer, inputs: Any) -> None:
@@ -155,13 +158,13 @@ def _require_cheap(layer: tf.keras.layers.Layer, inputs: Any) -> None:
 
 
 def _sequential(config: dict[str, Any], kind: type) -> tf.keras.Sequential:
-  model = kind(name=config["name"])
+  model, made = kind(name=config["name"]), 0
   for value in config["layers"]:
     layer = _build(value)
     if model.outputs:
       _require_cheap(layer, model.outputs[0])
     model.add(layer)
-    _require_small(model.outputs, layer.name)
+    made = _require_small(model.outputs, layer.name, made)
   return model
 
 
@@ -170,6 +173,7 @@ class _Graph:
 
   def __init__(self, layers: list[dict[str, Any]]):
     self.layers, self.outputs, self._waiting = {}, {}, {}
+    self._made_so_far = 0
     for value in layers:
       name = value["name"]
       layer = self.layers[name] = _build(value)
@@ -178,7 +182,10 @@ class _Graph:
       self.outputs[name] = [None] * isinstance(layer, known.FUNCTIONAL)
       if isinstance(layer, tf.keras.layers.InputLayer):
         self.outputs[name] = [[layer.output]]
-        _require_small(layer.output, name)
+        self._count(layer.output, name)
+
+  def _count(self, outputs: Any, name: str) -> None:
+    self._made_so_far = _require_small(outputs, name, self._made_so_far)
 
   def connect(self) -> None:
     """Calls the layers, each as soon as what it is called on is there."""
@@ -224,7 +231,7 @@ class _Graph:
     }
     _require_cheap(layer, inputs)
     outputs = layer(inputs, **kwargs)
-    _require_small(outputs, name)
+    self._count(outputs, name)
     self.outputs[name].append(tf.nest.flatten(outputs))
 
   def tensors(self, value: Any) -> Any:
