@@ -180,10 +180,10 @@ def exchanged(layer: tf.keras.layers.Layer) -> str | None:
       continue
     if isinstance(value, _PLAIN) and fresh.get(name, value) != value:
       return name
-    # Activations have names of their own, and readers know them by identity.
-    if _is_function(value) and not name.endswith("activation"):
-      if fresh.get(name) is not value:
-        return name
+    if name.endswith("activation"):
+      continue  # readers know them by identity
+    if _is_function(value) and fresh.get(name) is not value:
+      return name
     if name in _WEIGHTS and not isinstance(value, _OF_WEIGHTS):
       return name
     if any(map(_is_foreign, _parts(value))):

@@ -148,7 +148,8 @@ class LinearHead:
     own = rounding.growth(terms + _OWN_TERMS, rounding.FLOAT64)
     growth = rounding.growth(terms, unit) + 2 * own
     # Where a weight is taken for 0, the value before it is all that counts.
-    lost = (np.abs(kernel) < _SMALLEST) * (rounding.SUBNORMAL / growth)
+    small = (kernel != 0) & (np.abs(kernel) < _SMALLEST)
+    lost = small * (rounding.SUBNORMAL / growth)
     sizes = np.abs(kernel) + lost
     weights, reach = np.empty_like(kernel), np.empty_like(kernel)
     weights[before.place] = before.scale[:, np.newaxis] * kernel

@@ -6,6 +6,7 @@ key of a table below or of the program's own registry, or it is refused.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import types
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ import tensorflow as tf
 from keras.src.engine import functional
 
 _keras = tf.keras
+_OUR_ROOMS = ("layers", "methods", "papers")
 
 # Layers that compute a fixed function of inputs, settings and weights. Missing
 # are those that hold code (Lambda and the layers of operations), read files
@@ -167,6 +169,7 @@ def find(kind: str, name: Any, module: Any, registered: Any) -> Any:
 
 def _registered(kind: str, name: str, key: str, label: str) -> type:
   """The program's own class under this key, of this kind and name."""
+  _import_ours(key)
   found = _keras.saving.get_registered_object(key)
   if (
     not isinstance(found, type)
@@ -179,6 +182,17 @@ def _registered(kind: str, name: str, key: str, label: str) -> type:
   ):
     raise needs_code(label)
   return found
+
+
+def _import_ours(key: str) -> None:
+  """Imports the class of this library that a key names, if it is one."""
+  package, _, name = key.partition(">")
+  if package != "tf_privrob":
+    return
+  for room in _OUR_ROOMS:
+    home = importlib.import_module(f"tf_privrob.{room}")
+    if name in home.__all__:
+      getattr(home, name)
 
 
 def _function(name: str, label: str) -> types.FunctionType:
