@@ -50,7 +50,7 @@ class RunFolder:
 
   def has(self, name: str) -> bool:
     """Whether the file or folder `name` exists in the run."""
-    return self.file(name).exists()
+    return os.path.exists(self.file(name))
 
   @property
   def config(self) -> dict[str, Any] | None:
@@ -92,9 +92,9 @@ class RunFolder:
   @property
   def examples(self) -> dict[str, np.ndarray] | None:
     """The arrays of `examples.npz`, read without pickle."""
-    path = self.file("examples.npz")
-    if not path.exists():
+    if not self.has("examples.npz"):
       return None
+    path = self.file("examples.npz")
     return files.read_arrays(path, " Run the evaluation again.")
 
   def read_json(self, name: str) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -168,7 +169,7 @@ def folder_of(path: run_folder.PathLike) -> run_folder.RunFolder:
     ValueError: if there is no such folder.
   """
   folder = run_folder.RunFolder(path)
-  if not folder.path.is_dir():
+  if not os.path.isdir(folder.path):
     raise ValueError(
       f"Expected a run folder, found none at {folder.path}. Train one first:"
       f" python -m experiments.train --run_dir={folder.path}"
@@ -253,7 +254,7 @@ def _kinds(
     found = {row.get("model") for row in rows}
     if found != {smoothed["model"]} or len(rows) != smoothed.get("count"):
       raise ValueError(
-        f"expected the {smoothed.get('count')} rows that metrics.json counts, of"
+        f"expected the {smoothed.get('count')} rows of metrics.json, of"
         f" model {smoothed['model']!r}, received {len(rows)} of"
         f" {sorted(map(str, found))}. Certify again"
       )
