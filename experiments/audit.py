@@ -16,7 +16,6 @@ to audit.json. A killed audit goes on with the same command.
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 
@@ -63,45 +62,27 @@ _DATA_DIR = flags.DEFINE_string(
 def main() -> None:
   """Audits as the flags say and prints the verdict."""
   from tf_privrob import run_folder
-  from tf_privrob import validate
   from tf_privrob.report import counted
-  from tf_privrob.runs.audit import source as audit_source
 
   if not _RUN_DIR.value:
     raise ValueError("Expected --run_dir, the folder of the run.")
-  validate.one_of(auditing.KINDS, kind=_KIND.value)
-  validate.positive_int(runs=_RUNS.value, steps=_STEPS.value)
+  audit = auditing.run(
+    _RUN_DIR.value,
+    _KIND.value,
+    runs=_RUNS.value,
+    steps=_STEPS.value,
+    pilots=_PILOTS.value,
+    num_canaries=_CANARIES.value,
+    guesses=_GUESSES.value and [int(g) for g in _GUESSES.value],
+    score=_SCORE.value,
+    canary=_CANARY.value,
+    dp_delta=_DELTA.value,
+    confidence=_CONFIDENCE.value,
+    seed=_SEED.value,
+    data_dir=_DATA_DIR.value,
+    command_line=f"python -m experiments.audit {shlex.join(sys.argv[1:])}",
+  )
   folder = run_folder.RunFolder(_RUN_DIR.value)
-  source = audit_source.load(folder, _DATA_DIR.value)
-  seed = _SEED.value
-  if seed is None:
-    seed = int.from_bytes(os.urandom(4), "little") >> 1
-  shared = {
-    "canary": _CANARY.value,
-    "dp_delta": _DELTA.value,
-    "confidence": _CONFIDENCE.value,
-    "seed": seed,
-    "command_line": f"python -m experiments.audit {shlex.join(sys.argv[1:])}",
-  }
-  if _KIND.value == "one_run":
-    audit = auditing.one_run_audit(
-      folder,
-      source,
-      _CANARIES.value,
-      guesses=_GUESSES.value and [int(g) for g in _GUESSES.value],
-      score=_SCORE.value,
-      **shared,
-    )
-  else:
-    audit = auditing.short_audit(
-      folder,
-      source,
-      _KIND.value,
-      _RUNS.value,
-      steps=_STEPS.value,
-      pilots=_PILOTS.value,
-      **shared,
-    )
   print(audit_record.line(audit))
   print(f"The run itself: {counted.read(folder).text().split('. ')[0]}.")
   print(f"Next: python -m experiments.report --run_dir={_RUN_DIR.value}")

@@ -38,26 +38,16 @@ _RESUME = flags.DEFINE_bool("resume", False, "Go on with a stopped audit.")
 def main() -> None:
   """Audits as the flags say."""
   from tf_privrob import models
-  from tf_privrob import run_folder
 
   if not _RUN_DIR.value:
     raise ValueError("Expected --run_dir, the folder of the run.")
-  folder = run_folder.RunFolder(_RUN_DIR.value)
-  if not folder.has("model.keras"):
-    raise ValueError(
-      f"Expected a trained model at {folder.file('model.keras')}, found none."
-      f" Train one first: python -m experiments.train"
-      f" --run_dir={_RUN_DIR.value}"
-    )
-  described = folder.config or {}
-  if not described.get("dataset"):
-    raise ValueError(
-      f"Expected the name of the data set in {folder.file('config.json')}."
-    )
+  folder, dataset, model = training.open_run(
+    _RUN_DIR.value, data_dir=_DATA_DIR.value
+  )
   result = certificate_audit.audit_run(
     folder,
-    models.as_logits(training.load_model(folder)),
-    training.load_data(described, _DATA_DIR.value),
+    models.as_logits(model),
+    dataset,
     num=_NUM.value,
     steps=_STEPS.value,
     draws=_DRAWS.value,

@@ -16,7 +16,6 @@ from absl import flags
 
 from experiments import command
 from tf_privrob.runs import evaluate as evaluation
-from tf_privrob.runs import train as training
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to evaluate.")
 _MODEL = flags.DEFINE_string(
@@ -84,55 +83,24 @@ def parse_attacks() -> list[tuple[str, str, float]]:
 
 def main() -> None:
   """Evaluates as the flags say."""
-  import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
-  from tf_privrob import models
-  from tf_privrob import run_folder
-
   if not _RUN_DIR.value:
     raise ValueError("Expected --run_dir, the folder of the run.")
-  folder = run_folder.RunFolder(_RUN_DIR.value)
-  if _MODEL.value:
-    training.require_no_run(folder, _MODEL.value)
-  elif not folder.has("model.keras"):
-    raise ValueError(
-      f"Expected a trained model at {folder.file('model.keras')}, found none."
-      " Train one first: python -m experiments.train"
-      f" --run_dir={_RUN_DIR.value}, or go on with a killed run by --resume."
-    )
-  described = folder.config or {}
-  name = _DATASET.value or described.get("dataset")
-  if not name:
-    raise ValueError("Expected --dataset for a model without a run folder.")
-  dataset = training.load_data(described, _DATA_DIR.value, name)
-  model = models.as_logits(
-    models.load_model(_MODEL.value)
-    if _MODEL.value
-    else training.load_model(folder)
-  )
-  if _MODEL.value and not described:
-    folder.write_json(
-      "config.json",
-      {"method": training.IMPORTED, "dataset": name, "network": _MODEL.value},
-    )
-  certifier = evaluation.choose_certifier(
-    model,
-    _STDDEV.value,
-    _CLAIMED.value,
+  metrics = evaluation.run(
+    _RUN_DIR.value,
+    parse_attacks(),
+    num_attacked=_ATTACKED.value,
+    num_certified=_CERTIFIED.value,
+    smoothing_stddev=_STDDEV.value,
+    claimed=_CLAIMED.value,
     num_selection=_SELECTION.value,
     num_estimation=_ESTIMATION.value,
     confidence=_CONFIDENCE.value,
-  )
-  metrics = evaluation.evaluate(
-    folder,
-    model,
-    dataset,
-    parse_attacks(),
-    certifier,
-    num_attacked=_ATTACKED.value,
-    num_certified=_CERTIFIED.value,
     steps=_STEPS.value,
     seed=_SEED.value,
     resume=_RESUME.value,
+    dataset=_DATASET.value,
+    data_dir=_DATA_DIR.value,
+    model=_MODEL.value,
     command_line=f"python -m experiments.evaluate {shlex.join(sys.argv[1:])}",
   )
   print(f"Clean accuracy {metrics['clean']['accuracy']:.4f}")

@@ -19,7 +19,6 @@ from absl import flags
 
 from experiments import command
 from tf_privrob.runs import infer as inferring
-from tf_privrob.runs import train as training
 
 _RUN_DIR = flags.DEFINE_string("run_dir", None, "Run folder to attack.")
 _PREDICTIONS = flags.DEFINE_string(
@@ -84,39 +83,17 @@ def main() -> None:
 
 
 def _infer_run(shadow) -> None:
-  from tf_privrob import run_folder
-  from tf_privrob import validate
-
-  validate.positive_int(num=_NUM.value)
-  folder = run_folder.RunFolder(_RUN_DIR.value)
-  if not folder.has("model.keras"):
-    raise ValueError(
-      f"Expected a trained model at {folder.file('model.keras')}, found none."
-      " Train one first: python -m experiments.train"
-      f" --run_dir={_RUN_DIR.value}, or go on with a killed run by --resume."
-    )
-  described = folder.config or {}
-  name = _DATASET.value or described.get("dataset")
-  if not name:
-    raise ValueError("Expected --dataset for a model without a config.json.")
-  dataset = inferring.training_data(
-    folder, training.load_data(described, _DATA_DIR.value, name)
-  )
-  model = training.load_model(folder)
-  attack_eps = _ATTACK_EPS.value
-  if attack_eps is None:
-    attack_eps = described.get("config", {}).get("attack_eps")
-  payload = inferring.infer(
-    folder,
-    model,
-    dataset,
-    attack_eps=attack_eps,
+  payload = inferring.run(
+    _RUN_DIR.value,
+    attack_eps=_ATTACK_EPS.value,
     num=_NUM.value,
     targeted=_TARGETED.value,
     verified=_VERIFIED.value,
     num_fit=_NUM_FIT.value,
     seed=_SEED.value,
     shadow=shadow,
+    dataset=_DATASET.value,
+    data_dir=_DATA_DIR.value,
     command_line=f"python -m experiments.infer {shlex.join(sys.argv[1:])}",
   )
   if payload["test_examples_in_training_set"]:

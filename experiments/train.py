@@ -57,43 +57,6 @@ def _settings():
   return methods.preset(_METHOD.value, _PRESET.value)
 
 
-def train(
-  method: str,
-  config,
-  dataset,
-  network: str,
-  run_dir: str,
-  resume: bool = False,
-  flag_values: dict | None = None,
-  classifier: str | None = None,
-  public=None,
-  public_weights: str | None = None,
-):
-  """Trains and writes the run folder; returns the trained model."""
-  from tf_privrob import run_folder
-
-  folder = run_folder.RunFolder(run_dir)
-  if resume and folder.has("model.keras"):
-    raise ValueError(
-      f"The run in {run_dir} is complete: there is nothing to resume. Evaluate"
-      f" it, python -m experiments.evaluate --run_dir={run_dir}, or choose"
-      " another run_dir."
-    )
-  model = training.build(
-    method,
-    config,
-    dataset,
-    network,
-    classifier,
-    public,
-    public_weights=public_weights,
-  )
-  training.fit(
-    method, model, dataset, network, folder, resume, flag_values or {}
-  )
-  return model
-
-
 def main() -> None:
   """Trains as the flags say and prints the privacy statement."""
   from tf_privrob import data
@@ -110,7 +73,7 @@ def main() -> None:
   public = None
   if _PUBLIC_SHARE.value is not None:
     public, dataset = data.split_public(dataset, _PUBLIC_SHARE.value)
-  model = train(
+  model = training.run(
     _METHOD.value,
     command.chosen(_settings()),
     dataset,

@@ -30,6 +30,7 @@ _HEAVY = (
 _EVERYONES = {
   "binomial",
   "inflation",
+  "files",
   "progress",
   "randomness",
   "run_folder",
@@ -293,6 +294,61 @@ def test_no_unsafe_or_unstable_api(folder):
 def test_unsafe_api_is_seen(line, name):
   assert list(_forbidden(ast.parse(line))) == [name]
   assert list(_forbidden(ast.parse("np.load(f, allow_pickle=False)"))) == []
+
+
+# Files are written in one place.
+
+_WRITERS = {
+  ("os", "replace"),
+  ("np", "savez"),
+  ("np", "savez_compressed"),
+  ("json", "dump"),
+  ("tempfile", "mkstemp"),
+  ("tempfile", "NamedTemporaryFile"),
+}
+
+
+def _own_writers(tree):
+  """Calls that write a file past files.py; appending ones are no such."""
+  for node in ast.walk(tree):
+    if not isinstance(node, ast.Call):
+      continue
+    called = node.func
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+      if (called.value.id, called.attr) in _WRITERS:
+        yield f"{called.value.id}.{called.attr}"
+    if isinstance(called, ast.Name) and called.id == "open":
+      modes = [*node.args[1:2], *(k.value for k in node.keywords)]
+      values = [getattr(mode, "value", "") for mode in modes]
+      if any(value in ("w", "wb", "x", "xb", "w+b") for value in values):
+        yield "open to write"
+
+
+@pytest.mark.parametrize("folder", ["tf_privrob", "experiments"])
+def test_only_files_py_replaces_files(folder):
+  found = {
+    f"{path.relative_to(_ROOT)}: {name}"
+    for path in _sources(_ROOT / folder)
+    if path != _PACKAGE / "files.py"
+    for name in _own_writers(ast.parse(path.read_text(encoding="utf-8")))
+  }
+  assert found == set()
+
+
+@pytest.mark.parametrize(
+  ("line", "name"),
+  [
+    ("os.replace(a, b)", "os.replace"),
+    ("np.savez(path, x=x)", "np.savez"),
+    ("json.dump(x, stream)", "json.dump"),
+    ("open(path, 'w', encoding='utf-8')", "open to write"),
+    ("open(path, mode='wb')", "open to write"),
+  ],
+)
+def test_a_writer_of_its_own_is_seen(line, name):
+  assert list(_own_writers(ast.parse(line))) == [name]
+  for fine in ("open(path)", "open(path, 'a+b')", "json.dumps(x)"):
+    assert list(_own_writers(ast.parse(fine))) == []
 
 
 def test_there_is_no_utils():

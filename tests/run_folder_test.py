@@ -10,8 +10,8 @@ import pathlib
 import numpy as np
 import pytest
 
+from tf_privrob import files
 from tf_privrob import report
-from tf_privrob import run_folder
 
 
 @dataclasses.dataclass
@@ -68,7 +68,7 @@ def test_failed_replace_keeps_the_old_file_and_no_temporary(
     raise OSError("disk full")
 
   monkeypatch.setattr(os, "replace", fail)
-  with pytest.raises(OSError, match="disk full"):
+  with pytest.raises(ValueError, match=r"disk full.*Free the disk"):
     folder.write_json("run.json", {"steps": 2})
   assert folder.run == {"steps": 1}
   assert os.listdir(tmp_path) == ["run.json"]
@@ -139,7 +139,7 @@ def test_replaced_file_keeps_its_mode_and_new_one_follows_the_umask(tmp_path):
 
 def test_jsonable_output_is_strict_json():
   text = json.dumps(
-    run_folder.to_jsonable({"a": np.array([[np.nan, 1.0]]), 3: {2, 1}}),
+    files.to_jsonable({"a": np.array([[np.nan, 1.0]]), 3: {2, 1}}),
     allow_nan=False,
   )
   assert json.loads(text) == {"a": [[None, 1.0]], "3": [1, 2]}

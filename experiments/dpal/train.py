@@ -67,7 +67,6 @@ def run_cell(cell, scale, dataset, folder) -> dict:
   )
   name, model = _build(cell, family, config, dataset)
   training.fit(
-    dpal_cells.registered_name(cell.method),
     model,
     dataset,
     name,

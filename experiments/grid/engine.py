@@ -99,11 +99,12 @@ class Experiment(abc.ABC):
     record: Mapping[str, Any],
     fixed: Sequence[str],
   ):
+    from tf_privrob import files
     from tf_privrob import run_folder
 
     self.folder = run_folder.RunFolder(out_dir)
     self.cells = list(cells)
-    self.record = run_folder.to_jsonable({**record, "num_cells": len(cells)})
+    self.record = files.to_jsonable({**record, "num_cells": len(cells)})
     self._fixed = tuple(fixed)
 
   @abc.abstractmethod

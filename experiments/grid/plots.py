@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from tf_privrob import files
+
 COLORS = {
   "blue": "#2a6db8",
   "green": "#168261",
@@ -74,9 +76,7 @@ def legend(figure, columns: int, title: str = "") -> None:
 
 def save(figure, path: str | os.PathLike) -> None:
   """Writes a figure whole; the format follows from the name."""
-  path = os.fspath(path)
-  root, suffix = os.path.splitext(path)
-  draft = f"{root}.draft{suffix}"
-  metadata = {"Date": None} if suffix == ".svg" else {}
-  figure.savefig(draft, facecolor="white", dpi=110, metadata=metadata)
-  os.replace(draft, path)
+  svg = os.fspath(path).endswith(".svg")
+  metadata = {"Date": None} if svg else {}
+  with files.writing(path) as draft:
+    figure.savefig(draft, facecolor="white", dpi=110, metadata=metadata)

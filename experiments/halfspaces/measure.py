@@ -198,7 +198,7 @@ def cnn_cell(cell, scale, dataset, folder) -> dict:
   )
   network = "tutorial_cnn" if dataset.input_shape[0] >= 16 else "mlp"
   model = training.build("dp_sgd", config, dataset, network)
-  training.fit("dp_sgd", model, dataset, network, run, None, {})
+  training.fit(model, dataset, network, run, None, {})
   predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
   return {
     "network": network,

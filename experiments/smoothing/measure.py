@@ -73,7 +73,7 @@ def train_cell(cell, scale, dataset, folder) -> dict:
     training.network_seed(config),
   )
   model = methods.build(recipe.method, network, config)
-  training.fit(recipe.method, model, dataset, recipe.network, run, None, {})
+  training.fit(model, dataset, recipe.network, run, None, {})
   predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
   correct = int((predictions == dataset.y_test).sum())
   return {

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.grid import rows as grid_rows
 from experiments.transdenoiser import cells as transdenoiser_cells
+from tf_privrob import files
 from tf_privrob.runs import train as training
 
 CLASSIFIER = "classifier.keras"
@@ -57,7 +58,7 @@ def public_cell(scale, parts: Parts, folder) -> dict:
     network, dataset, scale.public_epochs, seed=0
   )
   folder.path.mkdir(parents=True, exist_ok=True)
-  network.save(folder.file(CLASSIFIER))
+  files.write_model(folder.file(CLASSIFIER), network)
   predictions = network.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
   correct = int((predictions == dataset.y_test).sum())
   return {
@@ -101,7 +102,7 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
     parts.public,
     _NETWORK_SEED,
   )
-  training.fit(recipe.method, model, dataset, name, run, None, {})
+  training.fit(model, dataset, name, run, None, {})
   statement = model.privacy_statement()
   result = {
     "label": recipe.label,

@@ -13,6 +13,7 @@ import pytest
 
 import tf_privrob
 from tests.privacy import ledger_cases
+from tf_privrob import files
 from tf_privrob import privacy
 from tf_privrob.privacy import ledger_file
 from tf_privrob.privacy import ledger_format
@@ -48,10 +49,10 @@ def test_synced_before_charge_returns(path, monkeypatch):
     lambda fd: (real(fd), synced.append(os.fstat(fd).st_size)),
   )
   folders = []
-  real_folder = ledger_file._sync_folder
+  real_folder = files.sync
   monkeypatch.setattr(
-    ledger_file,
-    "_sync_folder",
+    files,
+    "sync",
     lambda folder: (real_folder(folder), folders.append(folder)),
   )
   with ledger_cases.open_ledger(path) as ledger:

@@ -94,14 +94,15 @@ def test_report_json_holds_the_same_figures(run_dir, files):
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_report_json_has_no_nan(tmp_path, files):
+def test_report_json_has_no_nan_and_a_file_with_one_is_told(tmp_path, files):
   files["run.json"]["train_seconds"] = float("nan")
   files["config.json"]["config"]["l2_clip_norm"] = float("inf")
   written, _ = _write(tmp_path, files)
   text = written.json.read_text(encoding="utf-8")
   data = json.loads(text, parse_constant=pytest.fail)
-  assert data["run"]["train_seconds"] is None
-  assert data["settings"]["l2_clip_norm"] is None
+  problems = " ".join(data["problems"])
+  assert "NaN is no number" in problems
+  assert "Infinity is no number" in problems
 
 
 @pytest.mark.usefixtures("no_plots")

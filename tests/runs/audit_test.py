@@ -14,6 +14,7 @@ from tf_privrob import papers
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import run_folder
+from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs import train as training
 from tf_privrob.runs.audit import one_run as audit_one_run
 from tf_privrob.runs.audit import perform as auditing
@@ -109,8 +110,8 @@ def statement(**changes):
 @pytest.mark.parametrize(
   ("scope", "dp_delta", "expected"),
   [
-    (audit_record.OWN_SETTINGS, 1e-4, 1.5),
-    (audit_record.OWN_SETTINGS, 1e-5, None),
+    (stated_lib.OWN_SETTINGS, 1e-4, 1.5),
+    (stated_lib.OWN_SETTINGS, 1e-5, None),
     ("one step", 1e-4, None),
   ],
 )
@@ -121,7 +122,7 @@ def test_only_an_audit_of_the_run_goes_beside_its_budget(
   folder.write_text("privacy.json", statement().to_json())
   audit = {"label": "a", "runs": 9, "confidence": 0.95, "scope": scope}
   for audited in (1.5, 0.5):
-    audit_record.append(
+    stated_lib.append(
       folder, {**audit, "audited": audited, "dp_delta": dp_delta}
     )
   assert folder.privacy["audited"] == expected
@@ -192,7 +193,7 @@ def make_run(folder, method="dp_sgd", network="mlp", **changes):
   config = dataclasses.replace(config, **settings)
   dataset, made = data.load("digits"), run_folder.RunFolder(folder)
   model = training.build(method, config, dataset, network)
-  training.fit(method, model, dataset, network, made, False, {})
+  training.fit(model, dataset, network, made, False, {})
   return made
 
 
@@ -280,7 +281,7 @@ def test_one_run_is_set_beside_the_budget(tmp_path, monkeypatch, broken):
   found = auditing.one_run_audit(
     folder, source, 120, canary="out_of_distribution", seed=2
   )
-  assert found["scope"] == audit_record.OWN_SETTINGS
+  assert found["scope"] == stated_lib.OWN_SETTINGS
   assert found["proven"]["dp_epsilon"] == pytest.approx(
     source.statement.proven.dp_epsilon, rel=1e-6
   )

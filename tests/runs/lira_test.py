@@ -61,7 +61,7 @@ def _run(tmp_path):
   folder = run_folder.RunFolder(tmp_path)
   config = dataclasses.replace(_NATURAL, seed=0)
   model = training.build("natural", config, dataset, "mlp")
-  training.fit("natural", model, dataset, "mlp", folder, False, {})
+  training.fit(model, dataset, "mlp", folder, False, {})
   inferring.infer(folder, model, dataset, attack_eps=None, num=None)
   return folder, dataset
 
@@ -113,7 +113,7 @@ def test_private_references_have_no_seed_and_are_named(tmp_path):
     dp_epsilon=1.0, dp_delta=1e-4, batch_size=400, epochs=0.5
   )
   model = training.build("dp_sgd", config, dataset, "mlp")
-  training.fit("dp_sgd", model, dataset, "mlp", folder, False, {})
+  training.fit(model, dataset, "mlp", folder, False, {})
   inferring.infer(folder, model, dataset, attack_eps=None, num=50)
   before = {path for path in tmp_path.rglob("*") if path.is_file()}
   caveats, source = folder.privacy["caveats"], audit_source.load(folder)

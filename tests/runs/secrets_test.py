@@ -78,7 +78,7 @@ def make_run(folder, method, config, network="mlp"):
   made = run_folder.RunFolder(folder)
   config = dataclasses.replace(config, seed=SEED)
   model = training.build(method, config, dataset, network)
-  training.fit(method, model, dataset, network, made, False, {})
+  training.fit(model, dataset, network, made, False, {})
   return made
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
+from tf_privrob import files
 from tf_privrob.certify import certificate
 from tf_privrob.certify import gate
+
+_REPLACE = "Pass resume=False to replace it, or another path."
 
 
 class Record:
@@ -46,7 +48,7 @@ class Record:
     self._parse_row = parse
     self._path = os.fspath(path)
     self._sidecar = self._path + ".json"
-    self._settings = json.loads(json.dumps(settings))
+    self._settings = files.to_jsonable(settings)
     self._model = model
     self._file = None
 
@@ -58,13 +60,15 @@ class Record:
       rows = self._repair()
     else:
       self._start()
-    self._file = open(self._path, "a", newline="", encoding="utf-8")
+    with files.told(f"write {self._path}", "Choose another csv_path"):
+      self._file = open(self._path, "a", newline="", encoding="utf-8")
     return rows
 
   def append(self, row: Any) -> None:
     """Writes one row and hands it to the operating system."""
-    self._file.write(_line(row.to_csv_row()))
-    self._file.flush()
+    with files.told(f"write {self._path}", "Free the disk, and resume"):
+      self._file.write(_line(row.to_csv_row()))
+      self._file.flush()
 
   def close(self) -> None:
     """Closes the file; it is valid whether or not every row is there."""
@@ -73,14 +77,10 @@ class Record:
       self._file = None
 
   def _start(self) -> None:
-    folder = os.path.dirname(self._path)
-    if folder:
-      os.makedirs(folder, exist_ok=True)
-    if os.path.exists(self._path):
-      os.remove(self._path)
+    files.remove(self._path)  # rows are never beside another record
     content = {"settings": self._settings, "model": self._model}
-    _write_whole(self._sidecar, json.dumps(content, indent=2) + "\n")
-    _write_whole(self._path, _line(self._fields))
+    files.write_json(self._sidecar, content)
+    files.write_text(self._path, _line(self._fields))
 
   def _check_sidecar(self) -> None:
     if not os.path.exists(self._sidecar):
@@ -107,16 +107,12 @@ class Record:
 
   def _repair(self) -> list[Any]:
     """Drops a torn last row from the file and returns the others."""
-    with open(self._path, "rb+") as stream:
-      content = stream.read()
-      whole = content[: content.rfind(b"\n") + 1]
-      if len(whole) < len(content):
-        stream.truncate(len(whole))
-      if not whole:
-        stream.seek(0)
-        stream.write(_line(self._fields).encode())
-        return []
-    lines = list(csv.reader(io.StringIO(whole.decode("utf-8"))))
+    content = files.read_bytes(self._path, _REPLACE) or b""
+    whole = content[: content.rfind(b"\n") + 1]
+    whole = whole or _line(self._fields).encode()
+    lines = _cells(self._path, whole)
+    if whole != content:
+      files.write_bytes(self._path, whole)
     if tuple(lines[0]) != self._fields:
       raise ValueError(
         f"Expected the columns {list(self._fields)} in"
@@ -169,8 +165,7 @@ def read(path: str | os.PathLike[str]) -> Recorded:
         f"Expected certificates at {needed}, found none. Certify first."
       )
   content = _sidecar(path + ".json")
-  with open(path, newline="", encoding="utf-8") as stream:
-    lines = list(csv.reader(stream))
+  lines = _cells(path, files.read_bytes(path) or b"")
   fields = certificate.csv_fields()
   if tuple(lines[0] if lines else ()) != fields or "model" not in content:
     raise ValueError(
@@ -178,7 +173,13 @@ def read(path: str | os.PathLike[str]) -> Recorded:
       f" beside it, received {lines[:1]}. It is of another version: certify"
       " again."
     )
-  rows = [certificate.Certificate.from_csv_row(line) for line in lines[1:]]
+  try:
+    rows = [certificate.Certificate.from_csv_row(line) for line in lines[1:]]
+  except ValueError as error:
+    raise ValueError(
+      f"Expected certificates in {path}, received a line of something else"
+      f" ({error}). Certify again."
+    ) from error
   rows.sort(key=lambda row: row.index)
   check_stamps(rows, content["model"], path)
   return Recorded(rows, content["settings"], content["model"])
@@ -199,8 +200,7 @@ def check_stamps(
 def _sidecar(path: str) -> dict[str, Any]:
   """What made the rows of a file."""
   try:
-    with open(path, encoding="utf-8") as stream:
-      content = json.load(stream)
+    content = files.read_json(path)
   except ValueError as error:
     content = error
   if not isinstance(content, dict) or not isinstance(
@@ -213,20 +213,21 @@ def _sidecar(path: str) -> dict[str, Any]:
   return content
 
 
+def _cells(path: str, content: bytes) -> list[list[str]]:
+  """The lines of a CSV file."""
+  try:
+    return list(csv.reader(io.StringIO(content.decode("utf-8"), newline="")))
+  except (ValueError, csv.Error) as error:
+    raise ValueError(
+      f"Expected rows of text in {path}, received something else ({error})."
+      f" {_REPLACE}"
+    ) from error
+
+
 def _line(cells) -> str:
   text = io.StringIO()
   csv.writer(text, lineterminator="\n").writerow(cells)
   return text.getvalue()
-
-
-def _write_whole(path: str, content: str) -> None:
-  """Writes a file that is seen complete or not at all."""
-  partial = path + ".partial"
-  with open(partial, "w", encoding="utf-8") as stream:
-    stream.write(content)
-    stream.flush()
-    os.fsync(stream.fileno())
-  os.replace(partial, path)
 
 
 def _other_model(before: str | None, now: str) -> list[str]:

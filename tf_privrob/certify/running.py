@@ -26,6 +26,7 @@ def run(
   radii: Sequence[float] | None = None,
   progress: bool = True,
   model_id: str = "",
+  indices: Sequence[int] | None = None,
 ) -> list[certificate.Certificate]:
   """Certifies every input; each row is on file as soon as it is known.
 
@@ -50,6 +51,8 @@ def run(
       which nothing else tells whether it is still the same; without it such a
       file can be neither resumed nor audited. The name must change whenever the
       code does.
+    indices: The positions of the inputs in their data set, which the rows then
+      name; 0, 1, ... by default.
 
   Returns:
     One certificate an input, by index.
@@ -58,6 +61,7 @@ def run(
     certifier = certifier.for_radii(radii)
   certifier_lib.check_inputs(logits_fn, x)
   x = np.asarray(x)
+  places = _places(indices, len(x))
   book, done = None, {}
   if csv_path is not None:
     settings = {
@@ -66,12 +70,14 @@ def run(
       "num_inputs": len(x),
       "inputs_sha256": digest(x, y),
     }
+    if indices is not None:
+      settings["indices"] = list(places)
     model = models.model_hash(logits_fn, model_id)
     book = record.Record(csv_path, settings, model)
     found = book.open(resume)
     record.check_stamps(found, model, csv_path)
     done = {row.index: row for row in found}
-    if len(done) < len(found) or not set(done) <= set(range(len(x))):
+    if len(done) < len(found) or not set(done) <= set(places):
       raise ValueError(
         f"Expected one row for each of {len(x)} inputs in {csv_path}, received"
         " a row twice or of no input. Pass resume=False to certify again."
@@ -80,12 +86,13 @@ def run(
   for row in done.values():
     summary.add(row)
   try:
-    todo = [index for index in range(len(x)) if index not in done]
+    todo = [index for index in places if index not in done]
     line = progress_lib.Progress(len(x), "certify", done=len(done))
     if todo:
-      labels = None if y is None else np.asarray(y)[todo]
+      rows = [places[index] for index in todo]
+      labels = None if y is None else np.asarray(y)[rows]
       for row in certifier.stream(
-        logits_fn, x[todo], labels, seed, todo, model_id
+        logits_fn, x[rows], labels, seed, todo, model_id
       ):
         done[row.index] = row
         summary.add(row)
@@ -98,6 +105,19 @@ def run(
     if book is not None:
       book.close()
   return [done[index] for index in sorted(done)]
+
+
+def _places(indices: Sequence[int] | None, count: int) -> dict[int, int]:
+  """The row of x by the index of an input, in the order of x."""
+  if indices is None:
+    return {index: index for index in range(count)}
+  found = {int(index): row for row, index in enumerate(indices)}
+  if len(found) != count or len(indices) != count or min(found, default=0) < 0:
+    raise ValueError(
+      f"Expected {count} different indices >= 0, one for each input, received"
+      f" {len(found)} different ones of {len(indices)}."
+    )
+  return found
 
 
 def check_recorded(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tf_privrob import run_folder
+from tf_privrob import files
 from tf_privrob import validate
 
 KINDS = ("benign", "adversarial", "worst_case", "targeted")
@@ -152,25 +152,16 @@ class Outputs:
 
   def save(self, path: str | os.PathLike) -> pathlib.Path:
     """Writes an npz file, whole or not at all; no pickle."""
-    path = pathlib.Path(path)
     arrays = {
       "member_labels": self.member_labels,
       "nonmember_labels": self.nonmember_labels,
       "log_probabilities": np.array(self.log_probabilities),
-      "about": np.array(json.dumps(run_folder.to_jsonable(self.about))),
+      "about": np.array(json.dumps(files.to_jsonable(self.about))),
     }
     for kind in KINDS:
       if (pair := getattr(self, kind)) is not None:
         arrays[f"{kind}_members"], arrays[f"{kind}_nonmembers"] = pair
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-      with open(temporary, "wb") as stream:
-        np.savez_compressed(stream, **arrays)
-      os.replace(temporary, path)
-    finally:
-      temporary.unlink(missing_ok=True)
-    return path
+    return files.write_arrays(path, arrays)
 
   @classmethod
   def load(cls, path: str | os.PathLike) -> Outputs:
@@ -179,7 +170,7 @@ class Outputs:
     Raises:
       ValueError: there is no such file, or it does not hold outputs.
     """
-    arrays = run_folder.read_arrays(path)
+    arrays = files.read_arrays(path)
     missing = [
       name
       for name in ("member_labels", "nonmember_labels", "benign_members")

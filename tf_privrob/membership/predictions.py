@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from tf_privrob import run_folder
+from tf_privrob import files
 from tf_privrob.membership import outputs as outputs_lib
 
 _NEEDED = (
@@ -35,7 +35,7 @@ def from_predictions(path: str | os.PathLike) -> outputs_lib.Outputs:
   Raises:
     ValueError: arrays are missing, or are not probabilities.
   """
-  arrays = run_folder.read_arrays(path)
+  arrays = files.read_arrays(path)
   missing = [name for name in _NEEDED if name not in arrays]
   if missing:
     raise ValueError(

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tf_privrob import run_folder
+from tf_privrob import files
 
 _KEPT = 2  # the newest, and one more in case a power cut spoils it
 _NAME = re.compile(r"step-(\d{1,18})\.npz")
@@ -82,34 +82,13 @@ def save(
   arrays["sha256"] = np.array(_digest(arrays))
   folder = pathlib.Path(folder)
   path = folder / f"step-{step:09d}.npz"
-  try:
-    _write(path, arrays)
-  except OSError as error:
-    raise ValueError(
-      f"Expected to write checkpoint {path}, but it failed ({error}). Free the"
-      " disk or its name, and resume."
-    ) from error
+  files.remove_drafts(folder)  # the ledger's lock keeps others out
+  files.write_arrays(path, arrays, compressed=False)
   older = [old for number, old in _stored(folder) if number < step]
   for old in older[: -(_KEPT - 1)]:
     with contextlib.suppress(OSError):
       old.unlink()
   return path
-
-
-def _write(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
-  path.parent.mkdir(parents=True, exist_ok=True)
-  draft = path.parent / "writing.tmp"
-  with open(draft, "wb") as file:
-    np.savez(file, **arrays)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(draft, path)
-  if os.name == "posix":
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-      os.fsync(descriptor)
-    finally:
-      os.close(descriptor)
 
 
 def restore(
@@ -177,7 +156,7 @@ def _stored(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
 def _read(path: pathlib.Path, number: int) -> tuple[dict, dict]:
   """What a file says, and its arrays; a ValueError if it is not whole."""
   try:
-    arrays = run_folder.read_arrays(path)
+    arrays = files.read_arrays(path)
     known, about = arrays.pop("sha256"), json.loads(str(arrays["about"]))
     whole = str(known) == _digest(arrays) and about["step"] == number
     _require_types(about)

@@ -70,7 +70,7 @@ def _number(value: Any) -> Any:
 
 def require_fresh(folder: pathlib.Path) -> None:
   """Refuses to begin a run where an earlier one left its weights."""
-  left = [name for name in _LEFT_BY_A_RUN if (folder / name).exists()]
+  left = [name for name in _LEFT_BY_A_RUN if os.path.exists(folder / name)]
   if left:
     raise ValueError(
       f"Expected a fresh run_dir, found {left[0]} of an earlier run in {folder}"
@@ -85,7 +85,7 @@ def make_folder(folder: pathlib.Path) -> None:
   except OSError as error:
     raise ValueError(
       f"Expected run_dir to be a folder that can be made, received {folder}"
-      f" ({error}). Choose another."
+      f" ({error.strerror}). Choose another."
     ) from error
 
 

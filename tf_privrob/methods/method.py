@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -14,10 +17,12 @@ from tf_privrob import data
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
+from tf_privrob import run_folder
 from tf_privrob import validate
 from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import proven
+from tf_privrob.methods import run_files
 from tf_privrob.methods import session as training_session
 from tf_privrob.models.files import rebuilding
 
@@ -310,6 +315,7 @@ class Method(tf.keras.Model):
     callbacks: Sequence[tf.keras.callbacks.Callback] | None = None,
     nonprivate_logs: bool = False,
     verbose: int = 1,
+    about: Mapping[str, Any] | None = None,
   ) -> tf.keras.callbacks.History:
     """Trains within the budget; everything is checked before it is touched.
 
@@ -319,7 +325,8 @@ class Method(tf.keras.Model):
       y: sparse labels [n].
       value_range: declared range of the inputs; a `Dataset` knows its own.
       validation_data: evaluated after each epoch; taken to be public.
-      run_dir: run folder for ledger, checkpoints, history and TensorBoard.
+      run_dir: run folder for ledger, checkpoints, history and TensorBoard,
+        and for settings, statement and model when the training has ended.
         Without it nothing is written and nothing can be resumed.
       resume: go on with the run in `run_dir`.
       callbacks: Keras callbacks. They see public logs only, so that whatever
@@ -329,11 +336,14 @@ class Method(tf.keras.Model):
       nonprivate_logs: show callbacks what was computed on private data without
         noise, under `nonprivate/`; the statement then says so.
       verbose: 0 is silent.
+      about: What config.json is to say in place of its own words, such as the
+        name that the network is built by.
 
     Returns:
       Keras' history of the last epochs; what is called `nonprivate/` in it has
       no noise.
     """
+    started, given = time.monotonic(), x
     if isinstance(x, data.Dataset):
       dataset, value_range = x, x.value_range
       x, y = dataset.x_train, dataset.y_train
@@ -341,8 +351,15 @@ class Method(tf.keras.Model):
     if resume and run_dir is None:
       raise ValueError("Expected run_dir with resume=True, received None.")
     callbacks = checks.callback_list(callbacks)
+    folder = run_dir and run_folder.RunFolder(run_dir)
+
+    def note():
+      if folder:
+        facts = run_files.describe_data(given, y, value_range, validation_data)
+        run_files.begin(folder, self, facts, about or {})
+
     with models.claimed(self.network):
-      return self._fit(
+      history = self._fit(
         x,
         y,
         value_range,
@@ -352,7 +369,12 @@ class Method(tf.keras.Model):
         callbacks,
         nonprivate_logs,
         verbose,
+        note,
       )
+    if folder:
+      facts = run_files.describe_data(given, y, value_range, validation_data)
+      run_files.finish(folder, self, facts, started)
+    return history
 
   def _fit(
     self,
@@ -365,8 +387,9 @@ class Method(tf.keras.Model):
     callbacks,
     nonprivate_logs: bool,
     verbose: int,
+    note: Callable[[], None],
   ) -> tf.keras.callbacks.History:
-    """The order of events in `fit`: look, rehearse, pay, train."""
+    """The order of events in `fit`: look, rehearse, pay, note, train."""
     self._refuse_second_training()
     checks.refuse_replicas(self)
     checks.refuse_eager_functions()
@@ -387,6 +410,7 @@ class Method(tf.keras.Model):
       if self.plan(len(x), shape) != self._plan:
         self._settle_plan(len(x), shape, value_range, classes)
       session.settle()
+      note()  # never over the files of another run, which is refused by now
       return session.train(
         x, y, validation_data, callbacks, nonprivate_logs, verbose
       )

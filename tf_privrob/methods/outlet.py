@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
 import pathlib
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import files
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import randomness
@@ -256,12 +256,12 @@ class Outlet:
     array = compute(self._key.child("once", name, count))
     try:
       digest = _write(path, array)
-    except OSError as error:
+    except ValueError as error:
       raise ValueError(
-        f"Expected to write {path}, but it failed ({error}). The release is"
-        f" paid for and lost: {count} of {name!r} count. Free the disk before"
-        " you resume, which makes and pays for another one."
-      ) from error
+        f"{error} The release is paid for and lost: {count} of {name!r} count."
+        " Free the disk before you resume, which makes and pays for another"
+        " one."
+      ) from error.__cause__
     self._ledger.finish_release(name, digest)
     return array, count
 
@@ -317,12 +317,7 @@ def _write(path: pathlib.Path, array: np.ndarray) -> str:
   buffer = io.BytesIO()
   np.save(buffer, array, allow_pickle=False)
   content = buffer.getvalue()
-  draft = path.with_name(path.name + ".tmp")
-  with open(draft, "wb") as file:
-    file.write(content)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(draft, path)
+  files.write_bytes(path, content)
   return hashlib.sha256(content).hexdigest()
 
 

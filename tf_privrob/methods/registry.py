@@ -142,6 +142,15 @@ def class_of(name: str, settings: Any) -> type[method.Method]:
   return found
 
 
+def name_of(kind: type) -> str | None:
+  """The name of a method by its class; None for a class of someone else."""
+  path = f"{kind.__module__}.{kind.__qualname__}"
+  for name, homes in _HOMES.items():
+    if any(path == f"tf_privrob.{home}" for _, home in homes):
+      return name
+  return None
+
+
 def preset(name: str, preset_name: str | None) -> Any:
   """Settings of a method by name; the defaults without one."""
   kinds = list(_classes(name))

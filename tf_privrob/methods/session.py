@@ -11,6 +11,7 @@ a new release, with new noise, and is paid for again.
 
 from __future__ import annotations
 
+import os
 import pathlib
 from collections.abc import Mapping
 
@@ -137,7 +138,7 @@ class Session:
 
   def _refuse_resume(self, folder: pathlib.Path) -> None:
     plan = self._model._plan
-    if not (folder / _LEDGER).exists():
+    if not os.path.exists(folder / _LEDGER):
       raise ValueError(
         f"Expected a run to resume in {folder}, found no {_LEDGER}. If the run"
         " never began, start it without resume; if the file was lost, the steps"

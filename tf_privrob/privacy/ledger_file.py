@@ -15,6 +15,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 
 import tf_privrob
+from tf_privrob import files
 from tf_privrob.privacy import ledger_format
 from tf_privrob.privacy import ledger_values
 
@@ -68,7 +69,7 @@ class LedgerFile:
       for line in lines(file):
         file.append(line)
       _give_name(draft, path)
-      _sync_folder(os.path.dirname(path))
+      files.sync(os.path.dirname(path))
     except BaseException:
       file.close()
       raise
@@ -266,13 +267,3 @@ def _give_name(draft: str, path: str) -> None:
     if os.path.exists(path):
       raise taken from None
     os.rename(draft, path)
-
-
-def _sync_folder(folder: str) -> None:
-  """Makes the new name itself durable, where folders can be synced."""
-  if os.name == "posix":
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-      os.fsync(fd)
-    finally:
-      os.close(fd)

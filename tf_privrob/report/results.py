@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Callable
 
 import numpy as np
 
+from tf_privrob import files
 from tf_privrob import run_folder
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import audits as audits_lib
@@ -98,7 +100,15 @@ class _Reader:
   def attempt(self, what: str, read: Callable[[], Any]) -> Any:
     try:
       return read()
-    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+    except (
+      AttributeError,
+      KeyError,
+      OSError,
+      OverflowError,
+      TypeError,
+      ValueError,
+      csv.Error,
+    ) as error:
       self.problems.append(f"{what}: {error}")
       return None
 
@@ -109,7 +119,8 @@ class _Reader:
       payload = folder.read_json(name)
       if payload is None:
         return None
-      self.require_own(payload.get("weights"))
+      if name != "audit.json":  # whose entries name the run
+        self.require_own(payload.get("weights"))
       return parse(payload)
 
     return self.attempt(name, read)
@@ -118,11 +129,12 @@ class _Reader:
     """Refuses a result of others than the run's weights, or of another run.
 
     Args:
-      named: by the result; None: by an earlier version, which named nothing.
+      named: by the result; None: by an earlier version, which named nothing,
+        and whose run.json did not either.
       own: the field of run.json that it must be.
     """
     expected = self.run.get(own)
-    if None not in (named, expected) and named != expected:
+    if expected is not None and named != expected:
       raise ValueError(
         f"expected a result for this run, received one for other {own}"
         f" ({str(named)[:8]}); it is not shown. Run that step again"
@@ -130,12 +142,17 @@ class _Reader:
 
   def audit(self, entry: Mapping[str, Any]) -> audits_lib.Audit:
     """An entry of audit.json, if it is about this run."""
+    if not isinstance(entry, Mapping):
+      raise ValueError(f"expected an object, received {entry!r}")
     self.require_own(entry.get("run_id"), "run_id")
     return audits_lib.parse_audit(entry)
 
   def each(self, what: str, entries: Any, parse: Callable[[Any], Any]) -> tuple:
     """The entries that can be read."""
     found = []
+    if not isinstance(entries, (list, type(None))):
+      self.problems.append(f"{what}: expected a list, received {entries!r}")
+      entries = ()
     for index, entry in enumerate(entries or ()):
       item = self.attempt(
         f"{what} {index + 1}", lambda entry=entry: parse(entry)
@@ -152,7 +169,7 @@ def folder_of(path: run_folder.PathLike) -> run_folder.RunFolder:
     ValueError: if there is no such folder.
   """
   folder = run_folder.RunFolder(path)
-  if not folder.path.is_dir():
+  if not os.path.isdir(folder.path):
     raise ValueError(
       f"Expected a run folder, found none at {folder.path}. Train one first:"
       f" python -m experiments.train --run_dir={folder.path}"
@@ -175,7 +192,12 @@ def read(folder: run_folder.RunFolder) -> Results:
     "metrics.json, clean",
     lambda: metrics_lib.parse_accuracy(measured["clean"]),
   )
-  kinds = reader.attempt("certificates.csv", lambda: _kinds(folder))
+  if measured.get("complete", True) is not True:
+    reader.problems.append(
+      "metrics.json: the evaluation was stopped, and what it had not come to is"
+      " missing. Go on with experiments.evaluate --resume"
+    )
+  kinds = reader.attempt("certificates.csv", lambda: _kinds(folder, measured))
   smoothed = measured.get("smoothed") and reader.attempt(
     "metrics.json, smoothed",
     lambda: metrics_lib.parse_smoothed(
@@ -203,7 +225,9 @@ def read(folder: run_folder.RunFolder) -> Results:
     ),
     smoothed=smoothed or None,
     examples=examples,
-    commands=tuple(map(str, measured.get("commands") or ())),
+    commands=reader.each(
+      "metrics.json, command", measured.get("commands"), str
+    ),
     membership=membership,
     audits=reader.each("audit.json, audit", entries, reader.audit),
     certificate_audit=certificate_audit,
@@ -211,14 +235,30 @@ def read(folder: run_folder.RunFolder) -> Results:
   )
 
 
-def _kinds(folder: run_folder.RunFolder) -> set[str]:
-  """The kinds ("proven", "claimed") of the rows of certificates.csv."""
-  path = folder.file("certificates.csv")
-  if not path.exists():
+def _kinds(
+  folder: run_folder.RunFolder, measured: Mapping[str, Any]
+) -> set[str]:
+  """The kinds ("proven", "claimed") of the rows of certificates.csv.
+
+  Raises:
+    ValueError: If the rows are of another model than the radii of
+      metrics.json, or not as many.
+  """
+  text = files.read_text(folder.file("certificates.csv"))
+  if text is None:
     return set()
-  text = path.read_text(encoding="utf-8")
   lines = text[: text.rfind("\n") + 1].splitlines()  # a crash may cut the last
-  return {row.get("kind") or "unknown" for row in csv.DictReader(lines)}
+  rows = list(csv.DictReader(lines))
+  smoothed = measured.get("smoothed")
+  if isinstance(smoothed, Mapping) and "model" in smoothed:
+    found = {row.get("model") for row in rows}
+    if found != {smoothed["model"]} or len(rows) != smoothed.get("count"):
+      raise ValueError(
+        f"expected the {smoothed.get('count')} rows of metrics.json, of"
+        f" model {smoothed['model']!r}, received {len(rows)} of"
+        f" {sorted(map(str, found))}. Certify again"
+      )
+  return {row.get("kind") or "unknown" for row in rows}
 
 
 def _examples(

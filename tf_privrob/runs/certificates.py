@@ -7,6 +7,8 @@ import datetime
 
 import numpy as np
 
+from tf_privrob.runs import evaluate as evaluation
+
 RESULT = "certificate_audit.json"
 ROWS = "certificate_audit.csv"
 # What a user chooses; all else follows from the model.
@@ -54,6 +56,24 @@ def certifier_of(settings: dict, model):
   return own
 
 
+def _certified_inputs(settings: dict, num_inputs: int) -> np.ndarray:
+  """The indices of the certified inputs; earlier versions tell their number."""
+  found = settings.get("indices")
+  if found is None and isinstance(settings.get("num_inputs"), int):
+    found = evaluation.chosen_inputs(num_inputs, settings["num_inputs"])
+  try:
+    found = np.asarray(found, int)
+    good = found.ndim == 1 and 0 <= found.min() and found.max() < num_inputs
+  except (TypeError, ValueError):
+    good = False
+  if not good:
+    raise ValueError(
+      f"Expected certificates of inputs of the run's data set, which has"
+      f" {num_inputs}, received others. Certify again."
+    )
+  return found
+
+
 def audit_run(
   folder, model, dataset, *, command_line="", resume=True, **settings
 ):
@@ -77,11 +97,11 @@ def audit_run(
       f" experiments.evaluate --run_dir={folder.path} --num_certified=500"
     )
   recorded = certify.read(path)
-  count = recorded.settings["num_inputs"]
-  # As `runs.evaluate` chose them.
-  chosen = np.linspace(0, len(dataset.x_test) - 1, count).round().astype(int)
-  x, y = dataset.x_test[chosen], dataset.y_test[chosen]
-  certify.check_recorded(recorded, model, x, y)
+  x, y = dataset.x_test, dataset.y_test
+  chosen = _certified_inputs(recorded.settings, len(x))
+  certify.check_recorded(recorded, model, x[chosen], y[chosen])
+  if "indices" not in recorded.settings:  # rows name places in `chosen`
+    x = x[chosen]
   result = certify.audit_certificates(
     certifier_of(recorded.settings, model),
     model,

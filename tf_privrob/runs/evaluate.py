@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tf_privrob.runs import train as training
+
 DEFAULT_STDDEV = 0.25
 _RADII = [round(0.05 * i, 2) for i in range(41)]
 _SHOWN = 8  # pictures of adversarial examples
+_LOCK = ".evaluate.lock"
 _GATE_BATCH = 200  # rows in which a network must not mix them
 
 
@@ -29,11 +32,7 @@ def attack_rows(model, dataset, attacks, count, steps, seed, done=()):
   for name, norm, size in attacks:
     if (name, norm, size, len(x)) in known:
       continue
-    attack = attacks_lib.by_name(
-      name,
-      value_range=dataset.value_range,
-      **attacks_lib.accepted(name, attack_eps=size, norm=norm, steps=steps),
-    )
+    attack = _attack(dataset, name, norm, size, steps)
     result = attacks_lib.evaluate(attack, model, x, y, seed)
     row = {
       "name": name,
@@ -50,11 +49,26 @@ def attack_rows(model, dataset, attacks, count, steps, seed, done=()):
     yield row, result
 
 
+def _attack(dataset, name, norm, size, steps):
+  from tf_privrob import attacks as attacks_lib
+
+  return attacks_lib.by_name(
+    name,
+    value_range=dataset.value_range,
+    **attacks_lib.accepted(name, attack_eps=size, norm=norm, steps=steps),
+  )
+
+
+def chosen_inputs(num_inputs: int, count: int) -> np.ndarray:
+  """The indices of `count` inputs, evenly spread over a data set."""
+  return np.linspace(0, num_inputs - 1, count).round().astype(int)
+
+
 def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
   """Certifies evenly spread test examples; the "smoothed" part of metrics."""
   from tf_privrob import certify
 
-  chosen = np.linspace(0, len(dataset.x_test) - 1, count).round().astype(int)
+  chosen = chosen_inputs(len(dataset.x_test), count)
   rows = certify.run(
     certifier,
     model,
@@ -63,6 +77,7 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
     csv_path=csv_path,
     resume=resume,
     seed=seed,
+    indices=chosen,
   )
   reach = max(*(row.radius for row in rows), 0.05)
   proven = all(row.kind == "proven" for row in rows)
@@ -78,6 +93,7 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
     "smoothing_stddev": getattr(certifier, "smoothing_stddev", None),
     "norm": rows[0].norm,
     "method": rows[0].method,
+    "model": rows[0].model,
     "num_selection": getattr(certifier, "num_selection", None),
     "num_estimation": getattr(
       certifier, "num_estimation", getattr(certifier, "num_draws", None)
@@ -148,7 +164,43 @@ def evaluate(
   resume=False,
   command_line="",
 ) -> dict:
-  """Attacks, certifies and writes metrics.json after each result."""
+  """Attacks, certifies and writes metrics.json after each result.
+
+  Raises:
+    ValueError: If another process evaluates in this folder, or if the results
+      to go on with are of another model.
+  """
+  from tf_privrob import files
+
+  with files.locked(folder.file(_LOCK), f"the evaluation in {folder.path}"):
+    return _evaluate(
+      folder,
+      model,
+      dataset,
+      list(attacks),
+      certifier,
+      num_attacked,
+      num_certified,
+      steps,
+      seed,
+      resume,
+      command_line,
+    )
+
+
+def _evaluate(
+  folder,
+  model,
+  dataset,
+  attacks,
+  certifier,
+  num_attacked,
+  num_certified,
+  steps,
+  seed,
+  resume,
+  command_line,
+) -> dict:
   from tf_privrob import binomial
   from tf_privrob import certify
   from tf_privrob import models
@@ -164,9 +216,7 @@ def evaluate(
       "They leave no certificate for a single input: pass --num_certified=0.",
     )
   weights = models.fingerprint(model)
-  before = (folder.metrics if resume else None) or {}
-  if before.get("weights", weights) != weights:
-    before = {}
+  before = _before(folder, weights) if resume else {}
   predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)
   correct = int((predictions == dataset.y_test).sum())
   metrics = {
@@ -179,6 +229,7 @@ def evaluate(
     "attacks": list(before.get("attacks", [])),
     "smoothed": before.get("smoothed"),
     "commands": sorted({*before.get("commands", []), command_line} - {""}),
+    "complete": False,
   }
   folder.write_json("metrics.json", metrics)
   pictures = {}
@@ -187,9 +238,17 @@ def evaluate(
   ):
     metrics["attacks"].append(row)
     folder.write_json("metrics.json", metrics)
-    pictures[f"{row['name']} {row['norm']} {row['attack_eps']:g}"] = result
-  if pictures:
-    save_pictures(folder, model, dataset, predictions, pictures)
+    pictures[row["name"], row["norm"], row["attack_eps"]] = result.x_adv
+  save_pictures(
+    folder,
+    model,
+    dataset,
+    predictions[:num_attacked],
+    attacks,
+    pictures,
+    steps,
+    seed,
+  )
   if num_certified:
     validate.positive_int(num_certified=num_certified)
     metrics["smoothed"] = certify_rows(
@@ -201,33 +260,197 @@ def evaluate(
       folder.file("certificates.csv"),
       resume,
     )
-    folder.write_json("metrics.json", metrics)
+  metrics["complete"] = True
+  folder.write_json("metrics.json", metrics)
   return metrics
 
 
-def save_pictures(folder, model, dataset, predictions, results) -> None:
-  """Adversarial examples of each attack at its middle size."""
+def _before(folder, weights: str) -> dict:
+  """The results to go on with, which must be of these weights."""
+  before = folder.metrics or {}
+  named = before.get("weights", weights)
+  rows, smoothed = before.get("attacks", []), before.get("smoothed")
+  known = {"name", "norm", "attack_eps", "count"}
+  if named != weights:
+    raise ValueError(
+      f"Expected results of this model to go on with, weights {weights[:8]},"
+      f" received those of weights {str(named)[:8]} in"
+      f" {folder.file('metrics.json')}. Leave --resume out to replace them."
+    )
+  if (
+    not isinstance(rows, list)
+    or not all(isinstance(row, dict) and known <= set(row) for row in rows)
+    or not isinstance(smoothed, (dict, type(None)))
+    or not isinstance(before.get("commands", []), list)
+  ):
+    raise ValueError(
+      "Expected results of an evaluation to go on with, received something else"
+      f" in {folder.file('metrics.json')}. Leave --resume out to replace it."
+    )
+  return before
+
+
+def save_pictures(
+  folder, model, dataset, predictions, attacks, found, steps, seed
+) -> None:
+  """Adversarial examples of each attack at its middle size, in examples.npz.
+
+  What an earlier, killed evaluation had found is attacked again, for the few
+  pictures that are shown.
+
+  Args:
+    folder: The run folder.
+    model: What is attacked.
+    dataset: Whose first test examples were attacked.
+    predictions: Of the model on these.
+    attacks: Triples (name, norm, attack_eps) that were asked for.
+    found: Adversarial examples by triple, of the attacks that were run.
+    steps: Of iterative attacks.
+    seed: Of random starts.
+  """
+  from tf_privrob import attacks as attacks_lib
+  from tf_privrob import files
   from tf_privrob import models
 
-  if len(dataset.input_shape) != 3:
-    return
   by_attack = {}
-  for name in results:
-    by_attack.setdefault(name.rsplit(" ", 1)[0], []).append(name)
-  names = [sizes[len(sizes) // 2] for sizes in by_attack.values()]
-  count = min(len(result.x_adv) for result in results.values())
-  chosen = np.flatnonzero(predictions[:count] == dataset.y_test[:count])
-  chosen = chosen[:_SHOWN]
-  adversarial = np.stack([results[name].x_adv[chosen] for name in names])
+  for triple in attacks:
+    by_attack.setdefault(triple[:2], []).append(triple)
+  shown = [sizes[len(sizes) // 2] for sizes in by_attack.values()]
+  if not shown or len(dataset.input_shape) != 3:
+    return
+  names = [f"{name} {norm} {size:g}" for name, norm, size in shown]
+  weights = models.fingerprint(model)
+  if not found and _has_pictures(folder, names, weights):
+    return
+  count = len(predictions)
+  chosen = np.flatnonzero(predictions == dataset.y_test[:count])[:_SHOWN]
+  if not len(chosen):
+    return
+  x, y = dataset.x_test[chosen], dataset.y_test[chosen]
+  adversarial = np.stack(
+    [
+      found[triple][chosen]
+      if triple in found
+      else attacks_lib.evaluate(
+        _attack(dataset, *triple, steps), model, x, y, seed
+      ).x_adv
+      for triple in shown
+    ]
+  )
   flat = adversarial.reshape(-1, *dataset.input_shape)
   after = np.argmax(model.predict(flat, 500, verbose=0), 1)
-  np.savez_compressed(
+  files.write_arrays(
     folder.file("examples.npz"),
-    clean=dataset.x_test[chosen],
-    adversarial=adversarial,
-    attack_names=np.array(names),
-    labels=dataset.y_test[chosen],
-    clean_predictions=predictions[chosen],
-    adversarial_predictions=after.reshape(len(names), -1),
-    weights=np.array(models.fingerprint(model)),
+    {
+      "clean": x,
+      "adversarial": adversarial,
+      "attack_names": np.array(names),
+      "labels": y,
+      "clean_predictions": predictions[chosen],
+      "adversarial_predictions": after.reshape(len(names), -1),
+      "weights": np.array(weights),
+    },
   )
+
+
+def _has_pictures(folder, names: list[str], weights: str) -> bool:
+  """Whether examples.npz is whole and of these attacks and weights."""
+  try:
+    arrays = folder.examples or {}
+  except ValueError:
+    return False
+  return (
+    str(arrays.get("weights")) == weights
+    and np.asarray(arrays.get("attack_names", ())).tolist() == names
+  )
+
+
+def run(
+  run_dir,
+  attacks=(("pgd", "linf", 0.1),),
+  *,
+  num_attacked: int = 500,
+  num_certified: int = 200,
+  smoothing_stddev: float | None = None,
+  claimed: bool = False,
+  num_selection: int = 100,
+  num_estimation: int = 10_000,
+  confidence: float = 0.999,
+  steps: int = 40,
+  seed: int = 0,
+  resume: bool = False,
+  dataset: str | None = None,
+  data_dir: str | None = None,
+  model: str | None = None,
+  command_line: str = "",
+) -> dict:
+  """Attacks and certifies the model of a run folder; returns metrics.json.
+
+  Args:
+    run_dir: The run folder.
+    attacks: Triples (name, norm, attack_eps).
+    num_attacked: Test examples attacked, the first ones.
+    num_certified: Test examples certified, evenly spread; 0: none.
+    smoothing_stddev: See `choose_certifier`.
+    claimed: See `choose_certifier`.
+    num_selection: Draws to pick a class.
+    num_estimation: Draws to bound its probability.
+    confidence: Of each certificate.
+    steps: Of iterative attacks.
+    seed: Of attacks and smoothing noise.
+    resume: Keep the results that are there.
+    dataset: Another data set than the run's.
+    data_dir: The folder with <name>.npz, or None.
+    model: A Keras file in place of the run's own model.
+    command_line: For metrics.json.
+  """
+  from tf_privrob import models
+
+  if model:
+    folder, data, loaded = _imported(run_dir, model, dataset, data_dir)
+  else:
+    folder, data, loaded = training.open_run(run_dir, dataset, data_dir)
+  loaded = models.as_logits(loaded)
+  certifier = choose_certifier(
+    loaded,
+    smoothing_stddev,
+    claimed,
+    num_selection=num_selection,
+    num_estimation=num_estimation,
+    confidence=confidence,
+  )
+  return evaluate(
+    folder,
+    loaded,
+    data,
+    attacks,
+    certifier,
+    num_attacked=num_attacked,
+    num_certified=num_certified,
+    steps=steps,
+    seed=seed,
+    resume=resume,
+    command_line=command_line,
+  )
+
+
+def _imported(run_dir, model: str, dataset, data_dir):
+  """The folder, data and model of a file from elsewhere."""
+  import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
+  from tf_privrob import models
+  from tf_privrob import run_folder
+
+  folder = run_folder.RunFolder(run_dir)
+  training.require_no_run(folder, model)
+  described = folder.config or {}
+  name = dataset or described.get("dataset")
+  if not name:
+    raise ValueError("Expected --dataset for a model without a run folder.")
+  loaded_data = training.load_data(described, data_dir, name)
+  loaded = models.load_model(model)
+  if not described:
+    folder.write_json(
+      "config.json",
+      {"method": training.IMPORTED, "dataset": name, "network": model},
+    )
+  return folder, loaded_data, loaded

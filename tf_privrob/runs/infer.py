@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tf_privrob.report import leakage
+from tf_privrob.runs import train as training
 
 OUTPUT = leakage.FILE
 
@@ -21,7 +22,7 @@ def training_data(folder, dataset):
   """
   from tf_privrob import data
 
-  flag_values = (folder.config or {}).get("flags", {})
+  flag_values = training.flags_of(folder.config or {})
   if flag_values.get("public_share") is not None:
     _, dataset = data.split_public(dataset, flag_values["public_share"])
   trained = (folder.run or {}).get("dataset", {}).get("num_train")
@@ -212,6 +213,57 @@ def infer(
   }
   folder.write_json(OUTPUT, payload)
   return payload
+
+
+def run(
+  run_dir,
+  *,
+  attack_eps: float | None = None,
+  num: int | None = 5_000,
+  targeted: bool = False,
+  verified: bool = True,
+  num_fit: int | None = None,
+  seed: int = 0,
+  shadow=None,
+  dataset: str | None = None,
+  data_dir: str | None = None,
+  command_line: str = "",
+) -> dict[str, Any]:
+  """Infers who was in the training set of a run; returns membership.json.
+
+  Args:
+    run_dir: The run folder.
+    attack_eps: The radius of adversarial examples; None: that of the training.
+    num: Members, and non-members, at most; evenly spread.
+    targeted: Also attack towards every other class.
+    verified: Use worst-case bounds, if the trainer has them.
+    num_fit: Points of each class that strategies by class learn on.
+    seed: Of splits and networks.
+    shadow: Outputs of another model to learn thresholds on.
+    dataset: Another data set than the run's.
+    data_dir: The folder with <name>.npz, or None.
+    command_line: For membership.json.
+  """
+  from tf_privrob import validate
+
+  if num is not None:
+    validate.positive_int(num=num)
+  folder, data, model = training.open_run(run_dir, dataset, data_dir)
+  if attack_eps is None:
+    attack_eps = getattr(getattr(model, "config", None), "attack_eps", None)
+  return infer(
+    folder,
+    model,
+    training_data(folder, data),
+    attack_eps=attack_eps,
+    num=num,
+    targeted=targeted,
+    verified=verified,
+    num_fit=num_fit,
+    seed=seed,
+    shadow=shadow,
+    command_line=command_line,
+  )
 
 
 def table(rows: list[dict[str, Any]]) -> str:

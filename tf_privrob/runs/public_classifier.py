@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from tf_privrob import files
+
 
 def train_public_classifier(
   network,
@@ -61,7 +63,7 @@ def train_public_classifier(
   )
   seconds = time.monotonic() - started
   if path is not None:
-    network.save(path)
+    files.write_model(path, network)
   _, accuracy = trainer.evaluate(
     dataset.x_test, dataset.y_test, batch_size=500, verbose=0
   )

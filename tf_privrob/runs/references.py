@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tf_privrob import files
 from tf_privrob import randomness
+from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs import infer as inferring
-from tf_privrob.runs.audit import record as audit_record
 
 FOLDER = "nonprivate/references"
 ASSUMPTION = (
@@ -81,7 +82,7 @@ def lira(
   own = membership.score(membership.Outputs.load(path), _SCORE)
   others = inferring.not_chosen(dataset, count)
   points = [np.concatenate(pair) for pair in zip(members, nonmembers)]
-  audit_record.caution(folder, audit_record.REFERENCES)
+  stated_lib.caution(folder, stated_lib.REFERENCES)
   found = []
   for number, included in enumerate(is_in):
     place = f"{FOLDER}/{count}_points_seed_{seed}/{number}_of_{num_references}"
@@ -129,5 +130,5 @@ def _reference(path, source, rows, seed: list[int]):
     run_dir=place.path,
     resume=place.has("ledger.jsonl"),
   )
-  model.save(place.file("model.keras"))
+  files.write_model(place.file("model.keras"), model)
   return model

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import os
-import platform
-import time
-from importlib import metadata
-
-from tf_privrob.runs.audit import record as audit_record
 
 RUN = "run"  # the run folder inside a model's folder
 IMPORTED = "imported model"  # in place of a method, for a model from elsewhere
@@ -18,53 +11,6 @@ _PUBLIC_CLASSIFIER = (
   "the classifier was trained on examples that are declared public, and the"
   " denoiser before it is new"
 )
-
-
-def versions() -> dict[str, str]:
-  """Of everything that a figure may depend on."""
-  names = {
-    "tf_privrob": "tf_privrob",
-    "tensorflow": "tensorflow",
-    "tensorflow_privacy": "tensorflow-privacy",
-    "dp_accounting": "dp-accounting",
-    "numpy": "numpy",
-  }
-  found = {"python": platform.python_version()}
-  for key, name in names.items():
-    try:
-      found[key] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      found[key] = "not installed as a package"
-  return found
-
-
-def describe_run(model, dataset, started: float) -> dict:
-  """The contents of run.json."""
-  import tensorflow as tf
-
-  gpus = tf.config.list_physical_devices("GPU")
-  return {
-    "created": datetime.datetime.now(datetime.timezone.utc).isoformat(
-      timespec="seconds"
-    ),
-    "train_seconds": round(time.monotonic() - started, 2),
-    "sessions": model.run_record["sessions"],
-    "steps": model.run_record["steps"],
-    "run_id": model.run_record.get("run"),
-    "weights": model.run_record.get("weights"),
-    "parameters": model.network.count_params(),
-    "versions": versions(),
-    "device": f"GPU x{len(gpus)}" if gpus else f"CPU x{os.cpu_count()}",
-    "dataset": {
-      "name": dataset.name,
-      "source": dataset.source,
-      "split": dataset.split,
-      "num_train": len(dataset.x_train),
-      "num_test": len(dataset.x_test),
-      "num_classes": dataset.num_classes,
-      "value_range": list(dataset.value_range),
-    },
-  }
 
 
 def load_data(described, data_dir: str | None, name: str | None = None):
@@ -77,12 +23,28 @@ def load_data(described, data_dir: str | None, name: str | None = None):
   """
   from tf_privrob import data
 
-  value_range = (described.get("flags") or {}).get("value_range")
+  value_range = flags_of(described).get("value_range")
+  name = name or described.get("dataset")
+  for received in (name, value_range or ""):
+    if not isinstance(received, str):
+      raise ValueError(
+        "Expected the name and the range of a data set in config.json, received"
+        f" {received!r}. Restore config.json."
+      )
   return data.load(
-    name or described["dataset"],
-    data_dir,
-    value_range and data.parse_range(value_range),
+    name, data_dir, value_range and data.parse_range(value_range)
   )
+
+
+def flags_of(described) -> dict:
+  """The flags that config.json tells of, which may be none."""
+  found = described.get("flags") or {}
+  if not isinstance(found, dict):
+    raise ValueError(
+      f"Expected an object under flags, received {found!r}. Restore"
+      " config.json."
+    )
+  return found
 
 
 def repeatable(config):
@@ -249,11 +211,10 @@ def require_no_run(folder, model: str) -> None:
     )
 
 
-def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
+def fit(model, dataset, network, folder, resume, flag_values) -> None:
   """Trains and writes config, run, privacy and the model.
 
   Args:
-    method: name of the method.
     model: the method around its network.
     dataset: training and test data.
     network: name or file of the network.
@@ -261,30 +222,110 @@ def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
     resume: go on with the run in it; None: if one was begun there.
     flag_values: of the binary, for config.json.
   """
-  import tensorflow as tf
-
-  config = model.config
-  variant = getattr(config, "variant", None)
-  description = {
-    "method": f"{method} ({variant.replace('_', ' ')})" if variant else method,
-    "dataset": dataset.name,
-    "network": network,
-    "config": {
-      **dataclasses.asdict(config),
-      "seed": None if config.seed is None else "kept out of the run folder",
-    },
-    "flags": flag_values,
-  }
-  # Written once the ledger has accepted the run: never over another run's.
-  note = tf.keras.callbacks.LambdaCallback(
-    on_train_begin=lambda logs: folder.write_json("config.json", description)
-  )
-  started = time.monotonic()
   if resume is None:
     resume = folder.has("ledger.jsonl")
-  model.fit(dataset, run_dir=folder.path, resume=resume, callbacks=[note])
-  folder.write_json("run.json", describe_run(model, dataset, started))
-  audit_record.state(folder, model.privacy_statement())
-  draft = folder.file("draft.keras")  # whole before it has its name
-  model.save(draft)
-  os.replace(draft, folder.file("model.keras"))
+  about = {"network": network, "flags": flag_values}
+  model.fit(dataset, run_dir=folder.path, resume=resume, about=about)
+
+
+def run(
+  method: str,
+  config,
+  dataset,
+  network: str,
+  run_dir: str,
+  resume: bool = False,
+  flag_values: dict | None = None,
+  classifier: str | None = None,
+  public=None,
+  public_weights: str | None = None,
+):
+  """Trains by names and files into a run folder; returns the trained model.
+
+  A run that was killed at any moment, also while its model was saved, goes on
+  with `resume` and is finished from its last checkpoint.
+
+  Args:
+    method: Name of the method.
+    config: Its settings.
+    dataset: Training and test data.
+    network: Name or file of a network, or of a denoiser.
+    run_dir: The run folder to write.
+    resume: Go on with the run in it.
+    flag_values: For config.json; what `load_data` needs, if it is None.
+    classifier: See `build`.
+    public: See `build`.
+    public_weights: See `build`.
+
+  Raises:
+    ValueError: If the run to resume is complete.
+  """
+  from tf_privrob import run_folder
+
+  folder = run_folder.RunFolder(run_dir)
+  if resume and is_complete(folder):
+    raise ValueError(
+      f"The run in {run_dir} is complete: there is nothing to resume. Evaluate"
+      f" it, python -m experiments.evaluate --run_dir={run_dir}, or choose"
+      " another run_dir."
+    )
+  model = build(
+    method,
+    config,
+    dataset,
+    network,
+    classifier,
+    public,
+    public_weights=public_weights,
+  )
+  if flag_values is None:
+    flag_values = {
+      "value_range": "{},{}".format(*dataset.value_range),
+      "classifier": classifier,
+      "public_weights": public_weights,
+    }
+  fit(model, dataset, network, folder, resume, flag_values)
+  return model
+
+
+def is_complete(folder) -> bool:
+  """Whether a training ended here and left all its files whole."""
+  try:
+    if folder.run is None or folder.privacy is None:
+      return False
+    load_model(folder)
+  except ValueError:
+    return False
+  return True
+
+
+def open_run(run_dir, name: str | None = None, data_dir: str | None = None):
+  """The folder, data and model of a trained run, for the steps that follow.
+
+  Args:
+    run_dir: The run folder.
+    name: Another data set than the run's.
+    data_dir: The folder with <name>.npz, or None.
+
+  Returns:
+    The `RunFolder`, the `Dataset`, and the model as it was saved.
+
+  Raises:
+    ValueError: If nothing was trained there, or it is not known on what.
+  """
+  from tf_privrob import run_folder
+
+  folder = run_folder.RunFolder(run_dir)
+  if not folder.has("model.keras"):
+    raise ValueError(
+      f"Expected a trained model at {folder.file('model.keras')}, found none."
+      " Train one first: python -m experiments.train"
+      f" --run_dir={folder.path}, or go on with a killed run by --resume."
+    )
+  described = folder.config or {}
+  if not (name or described.get("dataset")):
+    raise ValueError(
+      f"Expected --dataset, since {folder.file('config.json')} does not name"
+      " the data set of the run."
+    )
+  return folder, load_data(described, data_dir, name), load_model(folder)

@@ -63,7 +63,7 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
   )
   model = methods.build(recipe.method, network, config)
   name = describe_network(recipe)
-  training.fit(recipe.method, model, dataset, name, run, None, {})
+  training.fit(model, dataset, name, run, None, {})
   return {
     **_identity(recipe),
     **training.stated(model.privacy_statement()),

@@ -3,17 +3,86 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import time
 
+from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs.audit import record as audit_record
 
 KINDS = ("step", "two_world", "one_run")
+_LOCK = ".audit.lock"
 _SECOND = (
   "The audit of {created} trained a second model on the private records (proven"
   " {budget}); it was deleted. The statement is about the run's own model:"
   " whatever was copied of the second one costs as much again."
 )
+
+
+def run(
+  run_dir,
+  kind: str = "step",
+  *,
+  runs: int = 1000,
+  steps: int = 4,
+  pilots: int | None = None,
+  num_canaries: int = 200,
+  guesses=None,
+  score: str = "white_box",
+  canary: str = "mislabelled",
+  dp_delta: float | None = None,
+  confidence: float = 0.95,
+  seed: int | None = None,
+  data_dir: str | None = None,
+  command_line: str = "",
+) -> dict:
+  """Audits the training of a run folder; returns the audit of audit.json.
+
+  Args:
+    run_dir: The run folder.
+    kind: One of KINDS.
+    runs: See `short_audit`.
+    steps: See `short_audit`.
+    pilots: See `short_audit`.
+    num_canaries: See `one_run_audit`.
+    guesses: See `one_run_audit`.
+    score: See `one_run_audit`.
+    canary: Its kind.
+    dp_delta: At which dp_epsilon is bounded; None: the statement's.
+    confidence: Of the bound.
+    seed: Of the audit's noise; None: from the operating system.
+    data_dir: The folder with <name>.npz, or None.
+    command_line: For audit.json.
+
+  Raises:
+    ValueError: If another process audits this run.
+  """
+  from tf_privrob import files
+  from tf_privrob import run_folder
+  from tf_privrob import validate
+  from tf_privrob.runs.audit import source as audit_source
+
+  validate.one_of(KINDS, kind=kind)
+  validate.positive_int(runs=runs, steps=steps)
+  folder = run_folder.RunFolder(run_dir)
+  source = audit_source.load(folder, data_dir)
+  if seed is None:
+    seed = int.from_bytes(os.urandom(4), "little") >> 1
+  shared = {
+    "canary": canary,
+    "dp_delta": dp_delta,
+    "confidence": confidence,
+    "seed": seed,
+    "command_line": command_line,
+  }
+  with files.locked(folder.file(_LOCK), f"the audit of {folder.path}"):
+    if kind == "one_run":
+      return one_run_audit(
+        folder, source, num_canaries, guesses=guesses, score=score, **shared
+      )
+    return short_audit(
+      folder, source, kind, runs, steps=steps, pilots=pilots, **shared
+    )
 
 
 def short_audit(
@@ -90,6 +159,7 @@ def short_audit(
       scope = f"one step of each of {repeated.steps} halfspaces"
   relation = repeated.worlds.neighbouring
   audit = {
+    "id": store.audit_id,
     "name": kind,
     "label": f"{kind}, {found.statistic}, {canary} canary, {relation}",
     "statistic": found.statistic,
@@ -112,7 +182,7 @@ def short_audit(
     "seconds": round(time.monotonic() - started, 2),
     "command": command_line,
   }
-  audit_record.append(folder, audit)
+  stated_lib.append(folder, audit)
   store.close()
   return audit
 
@@ -184,7 +254,7 @@ def one_run_audit(
       f"={num_canaries}, which can show {most:.4g} at most. Set num_canaries="
       f"{needed} or more."
     )
-  audit_record.caution(folder, audit_record.BEGUN)
+  stated_lib.caution(folder, stated_lib.BEGUN)
   scores, coins, statement = audit_one_run.train(
     folder, source, canary, num_canaries, score, seed
   )
@@ -194,6 +264,7 @@ def one_run_audit(
   same = _same_release(source.statement, statement)
   created = audit_record.now()
   audit = {
+    "id": statement.run_id,  # of the second training
     "name": "one_run",
     "label": f"one run, {score} score, {canary} canaries",
     "statistic": score,
@@ -210,7 +281,7 @@ def one_run_audit(
     "neighbouring": "add_or_remove_one",
     "verdict": audit_record.verdict(found.audited, claimed, proven),
     "reachable": found.reachable,
-    "scope": audit_record.OWN_SETTINGS if same else "a training like this run",
+    "scope": stated_lib.OWN_SETTINGS if same else "a training like this run",
     "second_training": _SECOND.format(
       created=created, budget=statement.proven or "none known"
     ),
@@ -218,8 +289,8 @@ def one_run_audit(
     "seconds": round(time.monotonic() - started, 2),
     "command": command_line,
   }
+  stated_lib.append(folder, audit)
   _remove_training(folder)
-  audit_record.append(folder, audit)
   return audit
 
 

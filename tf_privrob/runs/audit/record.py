@@ -1,27 +1,19 @@
-"""What audits write: statistics as they come, audit.json, privacy.json."""
+"""What audits say, and their statistics, which are written as they come."""
 
 from __future__ import annotations
 
 import datetime
 import hashlib
 import json
-import os
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-OWN_SETTINGS = "this run's settings"
-BEGUN = (
-  "An audit that is not done yet trains a second model on the private records,"
-  " below nonprivate/: no figure counts it."
-)
-REFERENCES = (
-  "Reference models for LiRA were trained on the private records, below"
-  " nonprivate/: no figure counts them."
-)
-_CAUTIONS = (BEGUN, REFERENCES)
+from tf_privrob import files
+
 _FOLDER = "nonprivate/audit"
 _FIRST, _SECONDS = 16, 5.0  # runs of a first block, seconds of the others
 
@@ -68,80 +60,6 @@ def now() -> str:
   )
 
 
-def append(folder, audit: Mapping[str, Any]) -> None:
-  """Adds an audit to audit.json; privacy.json gets what it says of the run."""
-  audits = [*_audits(folder), {"run_id": _run_id(folder), **audit}]
-  folder.write_json("audit.json", {"audits": audits})
-  statement = _statement(folder)
-  if statement is not None:
-    caveats = [caveat for caveat in statement.caveats if caveat != BEGUN]
-    _write(folder, statement.replace(caveats=caveats))
-
-
-def state(folder, statement) -> None:
-  """Writes privacy.json anew; what was found out before is not forgotten."""
-  before = _statement(folder)
-  known = before.caveats if before is not None else ()
-  kept = [caveat for caveat in known if caveat in _CAUTIONS]
-  _write(folder, statement.replace(caveats=(*statement.caveats, *kept)))
-
-
-def _write(folder, statement) -> None:
-  """Writes the statement with what the run's audits found.
-
-  Only an audit of this run and of its own settings, at the statement's
-  dp_delta, is set beside the statement's figures. A second training stands
-  among the caveats whatever it was.
-  """
-  audits = _audits(folder)
-  stated = statement.proven or statement.claimed
-  own = [
-    found
-    for found in audits
-    if found["scope"] == OWN_SETTINGS
-    and found.get("run_id") in (None, _run_id(folder))
-    and stated is not None
-    and found["dp_delta"] == stated.dp_delta
-  ]
-  if own:
-    best = max(own, key=lambda found: found["audited"])
-    note = (
-      f"{best['label']}, {best['runs']} canaries, confidence"
-      f" {best['confidence']:g}, best of {len(own)}"
-    )
-    statement = statement.replace(audited=best["audited"], audit_note=note)
-  seconds = [f["second_training"] for f in audits if "second_training" in f]
-  caveats = dict.fromkeys((*statement.caveats, *seconds))
-  statement = statement.replace(caveats=tuple(caveats))
-  folder.write_text("privacy.json", statement.to_json())
-
-
-def _audits(folder) -> list[dict[str, Any]]:
-  """The audits so far."""
-  return (folder.read_json("audit.json") or {"audits": []})["audits"]
-
-
-def _run_id(folder) -> str | None:
-  """Which run it is; None in folders of earlier versions."""
-  return (folder.run or {}).get("run_id")
-
-
-def caution(folder, caveat: str) -> None:
-  """Adds a caveat to privacy.json, once."""
-  statement = _statement(folder)
-  if statement is not None and caveat not in statement.caveats:
-    statement = statement.replace(caveats=(*statement.caveats, caveat))
-    folder.write_text("privacy.json", statement.to_json())
-
-
-def _statement(folder):
-  from tf_privrob import privacy
-
-  if folder.privacy is None:
-    return None
-  return privacy.PrivacyStatement.from_dict(folder.privacy)
-
-
 class Store:
   """Statistics of runs on disk, so that a killed audit goes on.
 
@@ -149,15 +67,23 @@ class Store:
     folder: the run's folder.
     settings: all that the statistics depend on; another value, another file.
     seed: of a fresh audit; a resumed one keeps its own.
+
+  Attributes:
+    seed: of the audit.
+    audit_id: by which it is known whether the audit is written down already.
   """
 
   def __init__(self, folder, settings: Mapping[str, Any], seed: int):
     text = json.dumps(settings, sort_keys=True, default=str)
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     self._path = folder.file(f"{_FOLDER}/{settings['kind']}-{key}.jsonl")
-    self._header = {"seed": seed, "settings": dict(settings)}
+    self.seed, self.audit_id = seed, secrets.token_hex(8)
+    self._header = {
+      "id": self.audit_id,
+      "seed": seed,
+      "settings": dict(settings),
+    }
     self._known: dict[tuple[str, bool, int], list[float]] = {}
-    self.seed = seed
     if self._path.exists():
       self._read()
 
@@ -202,26 +128,26 @@ class Store:
     )
 
   def _write(self, rows) -> None:
-    rows = list(rows)
     if not self._path.exists():
-      self._path.parent.mkdir(parents=True, exist_ok=True)
-      rows.insert(0, self._header)
+      rows = [self._header, *rows]
     text = "".join(
       json.dumps(row, allow_nan=False, default=str) + "\n" for row in rows
     )
-    with open(self._path, "a", encoding="utf-8") as file:
-      file.write(text)
-      file.flush()
-      os.fsync(file.fileno())
+    files.append(self._path, text)
 
   def _read(self) -> None:
-    text = self._path.read_text(encoding="utf-8")
-    if text and not text.endswith("\n"):  # cut short by a crash
-      text = text[: text.rfind("\n") + 1]
-      self._path.write_text(text, encoding="utf-8")
-    for row in map(json.loads, text.splitlines()):
-      if "values" in row:
-        key = (row["part"], row["present"], row["seed"])
-        self._known[key] = row["values"]
-      else:
-        self.seed = row["seed"]
+    rows = files.read_lines(self._path)
+    if not rows or "settings" not in rows[0]:
+      files.remove(self._path)  # killed before the first line was whole
+      return
+    try:
+      self.seed = int(rows[0]["seed"])
+      self.audit_id = str(rows[0].get("id", self.audit_id))
+      for row in rows[1:]:
+        key = (str(row["part"]), bool(row["present"]), int(row["seed"]))
+        self._known[key] = [float(value) for value in row["values"]]
+    except (KeyError, TypeError, ValueError) as error:
+      raise ValueError(
+        f"Expected statistics of an audit in {self._path}, received a line of"
+        f" something else ({error!r}). Delete the file and audit again."
+      ) from error

@@ -92,7 +92,7 @@ def load(folder, data_dir: str | None = None) -> Source:
       f" {type(model).__name__} in {folder.path}: its training is not known, so"
       " it cannot be run again."
     )
-  flags = described.get("flags") or {}
+  flags = training.flags_of(described)
   whole = training.load_data(described, data_dir)
   public = None
   if flags.get("public_share") is not None:
