@@ -28,5 +28,6 @@ class IterativeAttack(base.GradientAttack):
   def __post_init__(self):
     super().__post_init__()
     validate.positive_int(steps=self.steps)
+    validate.boolean(keep_best=self.keep_best)
     if self.step_size is not None:
       validate.positive(step_size=self.step_size)

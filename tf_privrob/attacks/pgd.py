@@ -38,6 +38,7 @@ class PGD(iterative.IterativeAttack):
   def __post_init__(self):
     super().__post_init__()
     validate.positive_int(restarts=self.restarts)
+    validate.boolean(random_start=self.random_start)
     if self.restarts > 1 and not self.random_start:
       raise ValueError(
         f"Expected random_start=True with restarts={self.restarts}: without it"
