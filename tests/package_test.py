@@ -109,12 +109,24 @@ def test_every_room_is_offered():
   assert dir(tf_privrob) == sorted(tf_privrob.__all__)
 
 
-@pytest.mark.parametrize("name", _module_names())
-def test_every_module_can_be_imported(name):
-  module = importlib.import_module(name)
-  assert module.__doc__, "a module says in its first line what it is for"
-  for public in getattr(module, "__all__", ()):
-    assert hasattr(module, public), f"{name}.__all__ promises {public}"
+def _troubles_of_import(name):
+  """What keeps a module from being imported and read."""
+  try:
+    module = importlib.import_module(name)
+  except Exception as error:
+    return [f"{name}: {error!r}"]
+  found = [] if module.__doc__ else [f"{name} does not say what it is for"]
+  return found + [
+    f"{name}.__all__ promises {public}"
+    for public in getattr(module, "__all__", ())
+    if not hasattr(module, public)
+  ]
+
+
+def test_every_module_can_be_imported():
+  found = map(_troubles_of_import, _module_names())
+  assert [trouble for troubles in found for trouble in troubles] == []
+  assert _troubles_of_import("tf_privrob.no_such_module")
 
 
 # Versions.
