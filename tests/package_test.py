@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -248,6 +249,58 @@ def test_an_upward_import_is_seen(tmp_path, room, line, upward):
   (package / room / "module.py").write_text(line)
   expected = [f"{room}/module.py imports {upward}"] if upward else []
   assert _upward_imports(package) == expected
+
+
+# What a room offers.
+
+# Offered for those who write code of their own; here only tests call them.
+# A name that is used elsewhere by now is taken off.
+_ONLY_OFFERED = {
+  "certify": (
+    "ABSTAIN CertificateAudit Certifier FeatureBound layer_norms robust_epsilon"
+  ),
+  "data": "DatasetNotFoundError NAMES gather_chunks",
+  "layers": "NormalizedConv2D NormalizedDense RandomFourierFeatures",
+  "mechanisms": "gaussian_dp_delta",
+  "membership": (
+    "NAMES Sensitivity evaluation_attack lira_scores outputs_of tpr_at_fpr"
+  ),
+  "methods": "DPSmoothConfig NAMES",
+  "models": (
+    "DENOISERS NAMES convolutional_denoiser dpal_cifar10 fashion_mnist_cnn"
+    " pixeldp_mnist random_features_linear scattering_linear small_dual_resnet"
+    " vgg_cifar10 wide_resnet yale_cnn"
+  ),
+  "privacy": (
+    "both_errors_lower_bound dp_epsilon_lower_bound one_run_lower_bound"
+    " reachable read_ledger"
+  ),
+  "report": "Report RunFolder",
+}
+
+
+def _exports_nobody_uses(room):
+  """Names in a room's `__all__` that no other code and no page mentions."""
+  folder = _PACKAGE / room
+  code = [
+    path.read_text(encoding="utf-8")
+    for top in ("tf_privrob", "experiments", "benchmarks")
+    for path in _sources(_ROOT / top)
+    if folder not in path.parents
+  ]
+  pages = [_ROOT / "README.md", *_ROOT.glob("docs/**/*.md")]
+  text = [page.read_text(encoding="utf-8") for page in pages]
+  used = set(re.findall(rf"\b{room}\.(\w+)", "\n".join(code)))
+  used |= set(re.findall(r"\w+", "\n".join(text)))
+  module = importlib.import_module(f"tf_privrob.{room}")
+  return set(getattr(module, "__all__", ())) - used
+
+
+# `papers` is a table of homes that are read by name.
+@pytest.mark.parametrize("room", sorted({*_MAY_IMPORT} - {"papers"}))
+def test_every_export_is_used_or_documented(room):
+  offered = set(_ONLY_OFFERED.get(room, "").split())
+  assert _exports_nobody_uses(room) == offered
 
 
 # What must not be in the house at all.
