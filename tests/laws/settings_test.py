@@ -211,7 +211,6 @@ _NO_SETTINGS = {
   "Dataset",
   "Ensemble",
   "EOT",
-  "MultivariateGaussianMechanism",
   "OperatorNorms",
   "Outputs",
   "PresentSampler",
