@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
+import inspect
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -117,12 +120,24 @@ def test_every_room_is_offered():
   assert dir(tf_privrob) == sorted(tf_privrob.__all__)
 
 
-@pytest.mark.parametrize("name", _module_names())
-def test_every_module_can_be_imported(name):
-  module = importlib.import_module(name)
-  assert module.__doc__, "a module says in its first line what it is for"
-  for public in getattr(module, "__all__", ()):
-    assert hasattr(module, public), f"{name}.__all__ promises {public}"
+def _troubles_of_import(name):
+  """What keeps a module from being imported and read."""
+  try:
+    module = importlib.import_module(name)
+  except Exception as error:
+    return [f"{name}: {error!r}"]
+  found = [] if module.__doc__ else [f"{name} does not say what it is for"]
+  return found + [
+    f"{name}.__all__ promises {public}"
+    for public in getattr(module, "__all__", ())
+    if not hasattr(module, public)
+  ]
+
+
+def test_every_module_can_be_imported():
+  found = map(_troubles_of_import, _module_names())
+  assert [trouble for troubles in found for trouble in troubles] == []
+  assert _troubles_of_import("tf_privrob.no_such_module")
 
 
 # Versions.
@@ -244,6 +259,239 @@ def test_an_upward_import_is_seen(tmp_path, room, line, upward):
   (package / room / "module.py").write_text(line)
   expected = [f"{room}/module.py imports {upward}"] if upward else []
   assert _upward_imports(package) == expected
+
+
+# What a room offers.
+
+# Offered for those who write code of their own; here only tests call them.
+# A name that is used elsewhere by now is taken off.
+_ONLY_OFFERED = {
+  "certify": (
+    "ABSTAIN CertificateAudit Certifier FeatureBound layer_norms robust_epsilon"
+  ),
+  "data": "DatasetNotFoundError NAMES gather_chunks",
+  "layers": "NormalizedConv2D NormalizedDense RandomFourierFeatures",
+  "mechanisms": "gaussian_dp_delta",
+  "membership": (
+    "NAMES Sensitivity evaluation_attack lira_scores outputs_of tpr_at_fpr"
+  ),
+  "methods": "DPSmoothConfig NAMES",
+  "models": (
+    "DENOISERS NAMES convolutional_denoiser dpal_cifar10 fashion_mnist_cnn"
+    " pixeldp_mnist random_features_linear scattering_linear small_dual_resnet"
+    " vgg_cifar10 wide_resnet yale_cnn"
+  ),
+  "privacy": (
+    "both_errors_lower_bound dp_epsilon_lower_bound one_run_lower_bound"
+    " reachable read_ledger"
+  ),
+  "report": "Report RunFolder",
+}
+
+
+def _exports_nobody_uses(room):
+  """Names in a room's `__all__` that no other code and no page mentions."""
+  folder = _PACKAGE / room
+  code = [
+    path.read_text(encoding="utf-8")
+    for top in ("tf_privrob", "experiments", "benchmarks")
+    for path in _sources(_ROOT / top)
+    if folder not in path.parents
+  ]
+  pages = [_ROOT / "README.md", *_ROOT.glob("docs/**/*.md")]
+  text = [page.read_text(encoding="utf-8") for page in pages]
+  used = set(re.findall(rf"\b{room}\.(\w+)", "\n".join(code)))
+  used |= set(re.findall(r"\w+", "\n".join(text)))
+  module = importlib.import_module(f"tf_privrob.{room}")
+  return set(getattr(module, "__all__", ())) - used
+
+
+# `papers` is a table of homes that are read by name.
+@pytest.mark.parametrize("room", sorted({*_MAY_IMPORT} - {"papers"}))
+def test_every_export_is_used_or_documented(room):
+  offered = set(_ONLY_OFFERED.get(room, "").split())
+  assert _exports_nobody_uses(room) == offered
+
+
+# Every module has a test of its name.
+
+# Modules that tests of another name try. A module with a test of its name, and
+# one that is gone, is taken off; a new one is not put here without need.
+_TESTED_ELSEWHERE = {
+  "attacks": (
+    "base bim carlini_wagner catalog ensembles fgsm iterative mim pgd spsa"
+    " verdict"
+  ),
+  "bounds": "activations domain interval program projection zonotope",
+  "certify": "certifier record",
+  "certify/audit": "inflation result row search targets",
+  "certify/noise_layer": "noisy_scores",
+  "certify/norms": "keras_norms",
+  "certify/smoothing": "votes",
+  "data": "catalog sources",
+  "gradients": (
+    "checking draws factors known_layers places recording rules state unclipped"
+  ),
+  "mechanisms": "mechanism",
+  "membership": "caching disjoint inference predictions thresholds",
+  "methods": "config identity journal plan proven registry",
+  "methods/objectives": (
+    "adversarial_config content_hash inner robust_config trades"
+    " verified_config wrm"
+  ),
+  "models": "fingerprint graph logits operations precision",
+  "models/files": (
+    "archive description hdf5 known rebuilding saved_model stored_weights"
+  ),
+  "models/zoo": "building networks wide_residual",
+  "papers/adlm": "config published sound",
+  "papers/dpal": "config published sound",
+  "papers/halfspaces": "config perceptron pure trials",
+  "papers/pixeldp": "config projection",
+  "papers/secure_sgd": "config published released sound",
+  "papers/transdenoiser": "config denoising published sound",
+  "papers/transdenoiser/s_min": "double grids mixed paths spreading",
+  "privacy": (
+    "composition dp_sgd_statement ledger_file ledger_format ledger_values"
+    " loss_distribution renyi run_facts statement_text"
+  ),
+  "privacy/audit": "two_world",
+  "report": (
+    "canvas card comparable consistency_audits formats markdown"
+    " markdown_compare markup page page_audits page_cards page_compare"
+    " page_examples page_membership page_privacy page_promises"
+    " page_robustness page_run plots_compare plots_membership results style"
+    " verdicts"
+  ),
+  "runs": "certificates evaluate references train",
+  "runs/audit": "perform record source steps",
+}
+
+
+def test_every_module_has_a_test_of_its_name():
+  tested = {path.name for path in (_ROOT / "tests").rglob("*_test.py")}
+  without = {
+    path.relative_to(_PACKAGE).with_suffix("").as_posix()
+    for path in _sources()
+    if path.stem != "__init__" and f"{path.stem}_test.py" not in tested
+  }
+  listed = {
+    f"{folder}/{stem}"
+    for folder, stems in _TESTED_ELSEWHERE.items()
+    for stem in stems.split()
+  }
+  assert without == listed
+
+
+# Sizes: what is above a limit may only shrink.
+
+_MOST_FIELDS = 25
+_TOO_MANY_FIELDS = {
+  "AdversarialConfig": 41,
+  "AttackedConfig": 31,
+  "DPSmoothConfig": 31,
+  "DiffAIConfig": 37,
+  "DualConfig": 36,
+  "IBPConfig": 35,
+  "NaturalConfig": 26,
+  "PixelDPConfig": 31,
+  "RobustConfig": 26,
+  "SecureSGDConfig": 32,
+  "SoundAdLMConfig": 27,
+  "SoundDPALConfig": 29,
+  "SoundSecureSGDConfig": 31,
+  "StepsConfig": 34,
+  "TradesConfig": 37,
+  "TransDenoiserConfig": 32,
+  "VerifiedConfig": 32,
+  "WRMConfig": 31,
+}
+_MOST_CLASSES = 3
+_TOO_DEEP = {
+  "AdversarialTraining": 6,
+  "AttackedTraining": 4,
+  "DiffAI": 6,
+  "DistributionalTraining": 4,
+  "DualTraining": 6,
+  "IBP": 6,
+  "NaturalTraining": 4,
+  "PixelDP": 4,
+  "SecureSGD": 4,
+  "SoundSecureSGD": 4,
+  "SoundTransDenoiser": 4,
+  "StepsTraining": 5,
+  "Trades": 6,
+  "TransDenoiser": 4,
+  "VerifiedTraining": 5,
+}
+
+
+def _classes():
+  for name in _module_names():
+    for value in vars(importlib.import_module(name)).values():
+      if inspect.isclass(value) and value.__module__ == name:
+        yield value
+
+
+def test_settings_have_few_fields():
+  found = {
+    cls.__name__: len(dataclasses.fields(cls))
+    for cls in _classes()
+    if dataclasses.is_dataclass(cls) and cls.__name__.endswith("Config")
+  }
+  above = {name: size for name, size in found.items() if size > _MOST_FIELDS}
+  assert found
+  assert above == _TOO_MANY_FIELDS
+
+
+def test_models_are_few_classes_below_keras():
+  import tensorflow as tf
+
+  found = {
+    cls.__name__: sum(
+      issubclass(base, tf.keras.Model)
+      and base.__module__.startswith("tf_privrob")
+      for base in cls.__mro__
+    )
+    for cls in _classes()
+    if issubclass(cls, tf.keras.Model)
+  }
+  assert found
+  assert {
+    name: depth for name, depth in found.items() if depth > _MOST_CLASSES
+  } == _TOO_DEEP
+
+
+# Private names of other objects that tests touch; may only shrink.
+_MOST_PRIVATE = 212
+
+
+def _private_names(tree):
+  """Attributes `x._name` of anything but the object itself."""
+  return [
+    node.attr
+    for node in ast.walk(tree)
+    if isinstance(node, ast.Attribute)
+    and node.attr.startswith("_")
+    and not node.attr.startswith("__")
+    and not (
+      isinstance(node.value, ast.Name) and node.value.id in ("cls", "self")
+    )
+  ]
+
+
+def test_tests_touch_no_more_private_names():
+  found = [
+    f"{path.relative_to(_ROOT)}: {name}"
+    for path in _sources(_ROOT / "tests")
+    for name in _private_names(ast.parse(path.read_text(encoding="utf-8")))
+  ]
+  assert len(found) == _MOST_PRIVATE, "lower the number, or give a public seam"
+
+
+def test_a_private_name_is_seen():
+  tree = ast.parse("self._a; x._b; x.__dict__; x.y; x.y._c()")
+  assert _private_names(tree) == ["_b", "_c"]
 
 
 # What must not be in the house at all.

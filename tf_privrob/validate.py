@@ -12,7 +12,9 @@ from __future__ import annotations
 import difflib
 import math
 import warnings
+from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -70,10 +72,47 @@ def open_probability(**values: float) -> None:
       raise ValueError(f"Expected 0 < {name}={value!r} < 1.")
 
 
+def boolean(**values: bool) -> None:
+  """Requires True or False."""
+  for name, value in values.items():
+    if not isinstance(value, (bool, np.bool_)):
+      raise ValueError(f"Expected {name}={value!r} to be True or False.")
+
+
+def text(**values: str) -> None:
+  """Requires strings."""
+  for name, value in values.items():
+    if not isinstance(value, str):
+      raise ValueError(f"Expected {name}={value!r} to be a string.")
+
+
+def numbers(
+  check: Callable[..., None], least: int = 1, **values: Sequence[float]
+) -> None:
+  """Requires a list of at least so many numbers that each pass `check`."""
+  for name, value in values.items():
+    known = isinstance(value, (list, tuple)) or np.ndim(value) == 1
+    if not known or len(value) < least:
+      raise ValueError(
+        f"Expected {name}={value!r} to be a list of {least} or more numbers."
+      )
+    check(**{f"{name}[{i}]": number for i, number in enumerate(value)})
+
+
+def sizes(**values: tuple[int, int]) -> None:
+  """Requires two whole numbers >= 1: height and width."""
+  for name, value in values.items():
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
+      raise ValueError(
+        f"Expected {name}={value!r} to be two whole numbers >= 1."
+      )
+    numbers(positive_int, **{name: value})
+
+
 def one_of(choices: Collection[str], **values: str) -> None:
   """Requires a known name, and offers the nearest one."""
   for name, value in values.items():
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
       near = difflib.get_close_matches(str(value), choices, n=1, cutoff=0.4)
       hint = f" Did you mean {near[0]!r}?" if near else ""
       raise ValueError(

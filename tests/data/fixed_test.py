@@ -158,9 +158,6 @@ def test_what_the_ledger_is_told():
   [
     ((10, 6), r"at least 12 .* received 10\. Lower batch_size to at most 5"),
     ((5, 6, "random", False), r"batch_size=6 <= n = 5"),
-    ((12, 0), "batch_size=0"),
-    ((12, 6, "sequence"), "Did you mean 'sequential'"),
-    ((0, 6), "num_examples=0"),
   ],
 )
 def test_bad_settings_are_refused(arguments, message):

@@ -238,6 +238,11 @@ def test_others_are_named(name):
   assert re.search(words, gradients.not_row_wise(build()))
 
 
+def _cooled(network):
+  logits = layers.Temperature(2.0)(network.output)
+  return tf.keras.Model(network.input, logits)
+
+
 @pytest.mark.parametrize(
   "network",
   [
@@ -246,7 +251,7 @@ def test_others_are_named(name):
     lambda: models.random_features_linear((28, 28, 1), 10),
     lambda: models.smooth_denoiser((8, 8, 1)),
     lambda: models.paper_denoiser((8, 8, 1)),
-    lambda: models.with_temperature(models.mlp((28, 28, 1), 10), 2.0),
+    lambda: _cooled(models.mlp((28, 28, 1), 10)),
     lambda: models.denoised_classifier(
       models.convolutional_denoiser((28, 28, 1)), models.tutorial_cnn()
     ),

@@ -360,16 +360,10 @@ def test_bad_scores(scores, message):
     make().select(scores, seed=1)
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.inf, math.nan, "1", None])
-def test_bad_fields(bad):
-  with pytest.raises(ValueError, match=r"Expected sensitivity=.* > 0"):
-    mechanisms.ExponentialMechanism(bad, 1.0)
-  with pytest.raises(ValueError, match=r"Expected dp_epsilon=.* > 0"):
-    mechanisms.ExponentialMechanism(1.0, bad)
-  with pytest.raises(ValueError, match="Expected monotone="):
-    mechanisms.ExponentialMechanism(1.0, 1.0, bad)
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, "1"])
+def test_bad_number_of_draws(bad):
   with pytest.raises(ValueError, match="num_draws"):
-    make().select(SCORES, seed=1, num_draws=bad or 0)
+    make().select(SCORES, seed=1, num_draws=bad)
 
 
 def test_is_frozen_and_hashable():

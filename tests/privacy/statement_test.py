@@ -325,9 +325,6 @@ def test_json_round_trip_is_strict():
 @pytest.mark.parametrize(
   ("call", "message"),
   [
-    (lambda: privacy.Budget(-1.0, 0.0), "dp_epsilon=-1.0 >= 0"),
-    (lambda: privacy.Budget(math.inf, 0.0), "dp_epsilon=inf"),
-    (lambda: privacy.Budget(1.0, 1.0), "dp_delta=1.0 < 1"),
     (lambda: _for(-1.0, 0.1, 5, 1e-5), "noise_multiplier=-1.0"),
     (lambda: _for(1.0, 1.1, 5, 1e-5), "sampling_prob=1.1"),
     (lambda: _for(1.0, 0.1, -5, 1e-5), "steps=-5"),

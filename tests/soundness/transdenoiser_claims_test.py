@@ -1,7 +1,7 @@
 """What TransDenoiser's paper states, and what is true of it.
 
 docs/soundness.md names these tests, claim by claim. Those about covariances
-and moments are in tests/papers/transdenoiser/multivariate_test.py.
+and moments are in tests/soundness/multivariate_test.py.
 """
 
 from __future__ import annotations

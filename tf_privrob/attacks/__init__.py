@@ -9,14 +9,11 @@ data set, judges randomised models by majority and reports the findings of
 from tf_privrob.attacks import checks
 from tf_privrob.attacks.apgd import APGD
 from tf_privrob.attacks.base import Attack
-from tf_privrob.attacks.base import GradientAttack
 from tf_privrob.attacks.carlini_wagner import CarliniWagnerL2
 from tf_privrob.attacks.catalog import accepted
 from tf_privrob.attacks.catalog import by_name
 from tf_privrob.attacks.catalog import NAMES
-from tf_privrob.attacks.ensembles import Ensemble
 from tf_privrob.attacks.ensembles import ensemble
-from tf_privrob.attacks.evaluation import AttackResult
 from tf_privrob.attacks.evaluation import evaluate
 from tf_privrob.attacks.gradient import BIM
 from tf_privrob.attacks.gradient import FGSM
@@ -36,10 +33,7 @@ __all__ = [
   "PGD",
   "SPSA",
   "Attack",
-  "AttackResult",
   "CarliniWagnerL2",
-  "Ensemble",
-  "GradientAttack",
   "accepted",
   "by_name",
   "checks",

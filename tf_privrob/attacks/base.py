@@ -140,6 +140,7 @@ class GradientAttack(Attack):
     validate.non_negative(attack_eps=self.attack_eps)
     validate.one_of(norms.NORMS, norm=self.norm)
     validate.value_range(self.value_range)
+    validate.boolean(targeted=self.targeted)
     validate.one_of(objectives.LOSSES, loss=self.loss)
     validate.one_of(LABEL_SOURCES, label_source=self.label_source)
     if self.targeted and self.label_source == "model":

@@ -57,6 +57,7 @@ class CarliniWagnerL2(base.Attack):
     if self.attack_eps is not None:
       validate.non_negative(attack_eps=self.attack_eps)
     validate.value_range(self.value_range)
+    validate.boolean(targeted=self.targeted)
     validate.non_negative(confidence=self.confidence)
     validate.positive_int(
       binary_search_steps=self.binary_search_steps,

@@ -50,6 +50,7 @@ class IterativeAttack(base.GradientAttack):
   def __post_init__(self):
     super().__post_init__()
     validate.positive_int(steps=self.steps)
+    validate.boolean(keep_best=self.keep_best)
     if self.step_size is not None:
       validate.positive(step_size=self.step_size)
 
@@ -98,6 +99,7 @@ class PGD(IterativeAttack):
   def __post_init__(self):
     super().__post_init__()
     validate.positive_int(restarts=self.restarts)
+    validate.boolean(random_start=self.random_start)
     if self.restarts > 1 and not self.random_start:
       raise ValueError(
         f"Expected random_start=True with restarts={self.restarts}: without it"

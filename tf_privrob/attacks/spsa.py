@@ -49,6 +49,7 @@ class SPSA(base.Attack):
   def __post_init__(self):
     validate.non_negative(attack_eps=self.attack_eps)
     validate.value_range(self.value_range)
+    validate.boolean(targeted=self.targeted)
     validate.positive_int(steps=self.steps, samples=self.samples)
     validate.positive(learning_rate=self.learning_rate, delta=self.delta)
     if self.samples % 2:

@@ -9,18 +9,14 @@ the weights. `Interval` costs two forward passes and is what one trains with;
 relaxations back. `certify.VerifiedBound` makes certificates of them.
 """
 
-from tf_privrob.bounds.domain import ARITHMETICS
 from tf_privrob.bounds.domain import Domain
-from tf_privrob.bounds.domain import ForwardDomain
 from tf_privrob.bounds.dual import Dual
 from tf_privrob.bounds.interval import Interval
 from tf_privrob.bounds.zonotope import HybridZonotope
 
 __all__ = [
-  "ARITHMETICS",
   "Domain",
   "Dual",
-  "ForwardDomain",
   "HybridZonotope",
   "Interval",
 ]

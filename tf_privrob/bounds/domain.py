@@ -200,6 +200,10 @@ class ForwardDomain(Domain):
 
   elide: bool
 
+  def __post_init__(self):
+    super().__post_init__()
+    validate.boolean(elide=self.elide)
+
   @abc.abstractmethod
   def start(self, box: Box) -> Any:
     """The element of a box of inputs."""

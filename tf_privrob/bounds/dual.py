@@ -75,6 +75,7 @@ class Dual(domain.Domain):
     super().__post_init__()
     validate.one_of(NORMS, norm=self.norm)
     validate.positive_int(projections=self.projections)
+    validate.boolean(intersect=self.intersect)
     if self.rows_at_once is not None:
       validate.positive_int(rows_at_once=self.rows_at_once)
     if self.arithmetic == "outward" and not self.is_bound:

@@ -38,12 +38,8 @@ from tf_privrob.certify.norms.keras_norms import is_activation
 from tf_privrob.certify.norms.keras_norms import layer_norms
 from tf_privrob.certify.norms.keras_norms import linear_map
 from tf_privrob.certify.norms.keras_norms import prefix_norms
-from tf_privrob.certify.norms.keras_norms import whitened_norm
-from tf_privrob.certify.norms.linear_norms import conv2d_norms
-from tf_privrob.certify.norms.linear_norms import dense_norms
 from tf_privrob.certify.norms.operator_norms import OperatorNorms
 from tf_privrob.certify.record import read
-from tf_privrob.certify.record import Recorded
 from tf_privrob.certify.running import check_recorded
 from tf_privrob.certify.running import run
 from tf_privrob.certify.smoothing.smoothing import RandomizedSmoothing
@@ -60,7 +56,6 @@ __all__ = [
   "NoisyModel",
   "OperatorNorms",
   "RandomizedSmoothing",
-  "Recorded",
   "SingleLayerCertificate",
   "VerifiedBound",
   "audit_certificates",
@@ -68,8 +63,6 @@ __all__ = [
   "check_recorded",
   "claimed_accuracy",
   "classic_multiplier",
-  "conv2d_norms",
-  "dense_norms",
   "feature_bound",
   "gaussian_search",
   "gaussian_tight",
@@ -83,5 +76,4 @@ __all__ = [
   "robust_epsilon",
   "run",
   "tight_epsilon",
-  "whitened_norm",
 ]

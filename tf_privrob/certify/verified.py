@@ -75,6 +75,7 @@ class VerifiedBound(certifier.Certifier):
       # JSON has no tuples of NumPy numbers.
       ends = tuple(float(end) for end in self.value_range)
       object.__setattr__(self, "value_range", ends)
+    validate.boolean(largest=self.largest)
     if not self.largest:
       domain_lib.check_radius(self.attack_eps, self.value_range)
     if self.tolerance is not None:

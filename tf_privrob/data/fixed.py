@@ -49,6 +49,7 @@ class FixedBatchSampler(sampling.Sampler):
       num_examples=self.num_examples, batch_size=self.batch_size
     )
     validate.one_of(ORDERS, order=self.order)
+    validate.boolean(paired=self.paired)
     validate.batch_size(self.batch_size, self.num_examples)
     if self._rows > self.num_examples:
       raise ValueError(

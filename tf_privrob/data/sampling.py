@@ -244,6 +244,7 @@ class ShuffleSampler(Sampler):
       batch_size=self.batch_size,
       physical_batch_size=self.physical_batch_size,
     )
+    validate.boolean(drop_last=self.drop_last)
     if self.steps_per_epoch is None:
       validate.batch_size(self.batch_size, self.num_examples)
       whole, rest = divmod(self.num_examples, self.batch_size)

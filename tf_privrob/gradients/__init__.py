@@ -8,7 +8,6 @@ is what TransDenoiser computes about noise on the input.
 from tf_privrob.gradients.clipping import ClippedGradients
 from tf_privrob.gradients.clipping import ClippedSum
 from tf_privrob.gradients.clipping import ENGINES
-from tf_privrob.gradients.clipping import NEIGHBOURING
 from tf_privrob.gradients.isolation import not_row_wise
 from tf_privrob.gradients.isolation import row_by_row
 from tf_privrob.gradients.state import refuse_batch_normalization
@@ -17,7 +16,6 @@ from tf_privrob.gradients.unclipped import UnclippedGradients
 
 __all__ = [
   "ENGINES",
-  "NEIGHBOURING",
   "ClippedGradients",
   "ClippedSum",
   "UnclippedGradients",

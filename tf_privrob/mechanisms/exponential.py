@@ -74,8 +74,7 @@ class ExponentialMechanism:
 
   def __post_init__(self):
     validate.positive(sensitivity=self.sensitivity, dp_epsilon=self.dp_epsilon)
-    if not isinstance(self.monotone, bool):
-      raise ValueError(f"Expected monotone={self.monotone!r} in True, False.")
+    validate.boolean(monotone=self.monotone)
 
   @property
   def exponent(self) -> float:

@@ -18,8 +18,6 @@ from tf_privrob.membership.caching import cached_outputs
 from tf_privrob.membership.disjoint import distinct
 from tf_privrob.membership.disjoint import require_disjoint
 from tf_privrob.membership.dp_bound import advantage_bound
-from tf_privrob.membership.dp_bound import AdvantageBound
-from tf_privrob.membership.inference import Inference
 from tf_privrob.membership.inference import tpr_at_fpr
 from tf_privrob.membership.learnt import model_inference
 from tf_privrob.membership.leave_one_out import leave_out_groups
@@ -41,8 +39,6 @@ from tf_privrob.membership.thresholds import oracle
 
 __all__ = [
   "NAMES",
-  "AdvantageBound",
-  "Inference",
   "Outputs",
   "Request",
   "Scores",

@@ -6,15 +6,12 @@ from tf_privrob.methods.dp_sgd import DPSGD
 from tf_privrob.methods.dp_smooth import DPSmooth
 from tf_privrob.methods.dp_smooth import DPSmoothConfig
 from tf_privrob.methods.method import Method
-from tf_privrob.methods.noise_place import NoisePlace
 from tf_privrob.methods.objectives.adversarial import AdversarialTraining
 from tf_privrob.methods.objectives.adversarial_config import AdversarialConfig
 from tf_privrob.methods.objectives.adversarial_config import TradesConfig
 from tf_privrob.methods.objectives.adversarial_config import WRMConfig
 from tf_privrob.methods.objectives.robust import NaturalTraining
-from tf_privrob.methods.objectives.robust import RobustTraining
 from tf_privrob.methods.objectives.robust_config import NaturalConfig
-from tf_privrob.methods.objectives.robust_config import RobustConfig
 from tf_privrob.methods.objectives.trades import Trades
 from tf_privrob.methods.objectives.verified import DiffAI
 from tf_privrob.methods.objectives.verified import DualTraining
@@ -23,7 +20,6 @@ from tf_privrob.methods.objectives.verified_config import DiffAIConfig
 from tf_privrob.methods.objectives.verified_config import DualConfig
 from tf_privrob.methods.objectives.verified_config import IBPConfig
 from tf_privrob.methods.objectives.wrm import DistributionalTraining
-from tf_privrob.methods.plan import FixedPlan
 from tf_privrob.methods.plan import TrainingPlan
 from tf_privrob.methods.registry import build
 from tf_privrob.methods.registry import class_of
@@ -44,14 +40,10 @@ __all__ = [
   "DistributionalTraining",
   "DualConfig",
   "DualTraining",
-  "FixedPlan",
   "IBPConfig",
   "Method",
   "NaturalConfig",
   "NaturalTraining",
-  "NoisePlace",
-  "RobustConfig",
-  "RobustTraining",
   "Trades",
   "TradesConfig",
   "TrainingPlan",

@@ -108,6 +108,8 @@ class DPSGDConfig:
     )
     validate.one_of(data.AUGMENTATIONS, augmentation=self.augmentation)
     validate.one_of(("pld", "rdp"), accountant=self.accountant)
+    if self.jit_compile is not None:
+      validate.boolean(jit_compile=self.jit_compile)
     if self.engine is not None:
       validate.one_of(gradients.ENGINES, engine=self.engine)
 

@@ -66,8 +66,9 @@ class DPSmoothConfig(method_config.DPSGDConfig):
     validate.non_negative(
       regularizer_weight=self.regularizer_weight,
       entropy_weight=self.entropy_weight,
-      attack_steps=self.attack_steps,
-      attack_warmup=self.attack_warmup,
+    )
+    validate.non_negative_int(
+      attack_steps=self.attack_steps, attack_warmup=self.attack_warmup
     )
     if self.attack_eps is not None:
       validate.positive(attack_eps=self.attack_eps)

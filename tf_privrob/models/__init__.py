@@ -12,12 +12,10 @@ from tf_privrob.models.fingerprint import model_hash
 from tf_privrob.models.fresh import redraw
 from tf_privrob.models.logits import as_logits
 from tf_privrob.models.logits import returns_probabilities
-from tf_privrob.models.marks import carry_marks
 from tf_privrob.models.marks import claimed
 from tf_privrob.models.marks import mark_released
 from tf_privrob.models.marks import released
 from tf_privrob.models.signs import signs_of_training
-from tf_privrob.models.temperature import with_temperature
 from tf_privrob.models.zoo.classifiers import residual_mnist
 from tf_privrob.models.zoo.classifiers import vgg_cifar10
 from tf_privrob.models.zoo.denoisers import denoiser_by_name
@@ -48,7 +46,6 @@ __all__ = [
   "NAMES",
   "as_logits",
   "by_name",
-  "carry_marks",
   "claimed",
   "classifier_of",
   "convolutional_denoiser",
@@ -84,6 +81,5 @@ __all__ = [
   "tutorial_cnn",
   "vgg_cifar10",
   "wide_resnet",
-  "with_temperature",
   "yale_cnn",
 ]

@@ -68,14 +68,7 @@ _HOMES = {
     "SoundTransDenoiserConfig",
     "TransDenoiserConfig",
   ),
-  "transdenoiser.multivariate": (
-    "MultivariateGaussianMechanism",
-    "claimed_condition",
-    "claimed_mixed_stddev",
-    "claimed_stddev",
-    "extra_stddev",
-    "moments_bound",
-  ),
+  "transdenoiser.missing_noise": ("extra_stddev",),
   "transdenoiser.published": ("TransDenoiser",),
   "transdenoiser.s_min.singularity": (
     "Proof",

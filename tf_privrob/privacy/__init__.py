@@ -13,7 +13,6 @@ needs TensorFlow, and `dp_accounting` is imported on first use.
 from __future__ import annotations
 
 from tf_privrob.privacy.accounting import dp_epsilon
-from tf_privrob.privacy.accounting import Figures
 from tf_privrob.privacy.accounting import figures
 from tf_privrob.privacy.accounting import group_dp_epsilon
 from tf_privrob.privacy.accounting import poisson_sgd
@@ -29,12 +28,8 @@ from tf_privrob.privacy.audit.one_run import canaries_for
 from tf_privrob.privacy.audit.one_run import one_run as audit_one_run
 from tf_privrob.privacy.audit.one_run import one_run_lower_bound
 from tf_privrob.privacy.audit.one_run import one_run_reachable
-from tf_privrob.privacy.audit.one_run import OneRunAudit
-from tf_privrob.privacy.audit.refuter import Refutation
 from tf_privrob.privacy.audit.refuter import refute
-from tf_privrob.privacy.audit.two_world import best_test
 from tf_privrob.privacy.audit.two_world import two_world as audit_two_world
-from tf_privrob.privacy.audit.two_world import TwoWorldAudit
 from tf_privrob.privacy.calibration import calibrate_noise_multiplier
 from tf_privrob.privacy.calibration import max_steps
 from tf_privrob.privacy.gaussian_dp import gaussian_mu
@@ -56,19 +51,14 @@ __all__ = [
   "Assumption",
   "Budget",
   "BudgetExceeded",
-  "Figures",
   "History",
   "Ledger",
   "LedgerError",
-  "OneRunAudit",
   "PrivacyStatement",
-  "Refutation",
   "Release",
   "RunFacts",
-  "TwoWorldAudit",
   "audit_one_run",
   "audit_two_world",
-  "best_test",
   "both_errors_lower_bound",
   "calibrate_noise_multiplier",
   "canaries_for",

@@ -63,6 +63,7 @@ class Release:
 
   def __post_init__(self):
     validate.positive_int(count=self.count)
+    validate.text(name=self.name, description=self.description)
     if (self.event is None) == (self.dp_epsilon is None):
       raise ValueError(
         f"Expected an event or a pure dp_epsilon in release {self.name!r},"

@@ -346,12 +346,8 @@ def test_settings_are_json_and_name_the_scales():
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    ({"distribution": "gausian"}, "Did you mean 'gaussian'"),
     ({"rule": "pure_dp"}, "Unknown rule='pure_dp'.*pixeldp, tight"),
     ({"distribution": "laplace", "rule": "pixeldp"}, "pure_dp, tight"),
-    ({"confidence": 0.0}, "0 < confidence=0.0 < 1"),
-    ({"confidence": 1.0}, "0 < confidence=1.0 < 1"),
-    ({"num_estimation": 0}, "num_estimation=0"),
     ({"num_estimation": 10}, "num_estimation=11 or more"),
     (
       {"num_estimation": 10, "bound": "hoeffding"},
@@ -362,10 +358,6 @@ def test_settings_are_json_and_name_the_scales():
       r"bound='empirical_bernstein'.*num_estimation=\d+ or more",
     ),
     ({"position": "hidden"}, "norm from l2 to l2"),
-    (
-      {"position": "hidden", "operator_norm": 1, "coordinate_scales": [1, 0]},
-      "coordinate without noise",
-    ),
     ({"coordinate_scales": [1.0]}, "coordinate_scales=None at the input"),
   ],
 )
@@ -413,7 +405,7 @@ def test_a_model_with_randomness_of_its_own_is_refused(rows):
 
 def test_radii_are_checked():
   assert certifier().for_radii([0.1]) == certifier()
-  with pytest.raises(ValueError, match="finite radii >= 0"):
+  with pytest.raises(ValueError, match=r"radii\[0\]=.* >= 0"):
     certify.run(certifier(), Sign(), X[:, :2], radii=[-1.0], progress=False)
 
 

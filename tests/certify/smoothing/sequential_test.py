@@ -115,9 +115,3 @@ def test_full_failure_probability_at_every_look_is_caught(monkeypatch):
 def test_largest_radius_is_reached_by_a_unanimous_vote():
   verdict = PLAN.verdict(3200, PLAN.looks[-1])
   assert verdict.radius == pytest.approx(PLAN.largest_radius)
-
-
-@pytest.mark.parametrize("radii", [(-0.1,), (float("nan"),), (float("inf"),)])
-def test_radii_must_be_finite_and_non_negative(radii):
-  with pytest.raises(ValueError, match="finite radii >= 0"):
-    sequential.check_radii(radii)

@@ -412,18 +412,7 @@ def test_label_noise_does_not_reach_the_layers_below():
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"dp_epsilon_relevance": 0.0}, "dp_epsilon_relevance=0.0 > 0"),
-    ({"dp_epsilon_features": -1.0}, "dp_epsilon_features=-1.0 > 0"),
-    ({"dp_epsilon_labels": float("nan")}, "dp_epsilon_labels=nan > 0"),
-    ({"noise": "ones"}, "Did you mean 'once'"),
-    ({"variant": "papr"}, "Did you mean 'paper'"),
     ({"variant": "sound"}, "use SoundAdLMConfig"),
-    ({"relevance_form": "mnits"}, "Did you mean 'mnist'"),
-    ({"input_sensitivity": 0.0}, "input_sensitivity=0.0 > 0"),
-    ({"input_clip": 0.0}, "input_clip=0.0 > 0"),
-    ({"batch_size": 1.5}, "batch_size=1.5 to be a whole number"),
-    ({"steps": 0}, "steps=0 to be a whole number"),
-    ({"learning_rate": 0.0}, "learning_rate=0.0 > 0"),
   ],
 )
 def test_bad_settings(changes, message):

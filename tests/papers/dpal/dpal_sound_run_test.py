@@ -1,6 +1,5 @@
 """The sound heir of DPAL: its budget, killed and resumed runs, refusals."""
 
-import dataclasses
 import json
 import shutil
 import zipfile
@@ -250,25 +249,6 @@ def test_presets_and_variant():
     assert preset.dp_epsilon == 3.0
     assert preset.moment_dp_epsilon < preset.dp_epsilon
     assert preset.augmentation == "noise"
-
-
-@pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"moment_mechanism": "laplas"}, "Did you mean 'laplace'"),
-    ({"moment_dp_epsilon": 0.0}, r"moment_dp_epsilon=0\.0 > 0"),
-    ({"moment_clip": -1.0}, r"moment_clip=-1\.0 > 0"),
-    ({"features": "ica"}, "Did you mean 'pca'"),
-    ({"whitening_floor": 0.0}, r"whitening_floor=0\.0 > 0"),
-    ({"adversarial_weight": -1.0}, r"adversarial_weight=-1\.0 >= 0"),
-    ({"max_attack_eps": -0.1}, r"max_attack_eps=-0\.1 >= 0"),
-    ({"attack_steps": 0}, "attack_steps=0"),
-    ({"dp_epsilon": 0.0}, r"dp_epsilon=0\.0 > 0"),
-  ],
-)
-def test_bad_settings_are_refused(changes, message):
-  with pytest.raises(ValueError, match=message):
-    dataclasses.replace(cases.BASE, **changes)
 
 
 def _normalised(layer):

@@ -340,24 +340,8 @@ def test_registry_knows_both_classes_of_settings():
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"dp_epsilon_features": 0.0}, r"dp_epsilon_features=0\.0 > 0"),
-    ({"dp_epsilon_features": math.nan}, "dp_epsilon_features=nan > 0"),
-    ({"dp_epsilon_labels": -1.0}, r"dp_epsilon_labels=-1\.0 > 0"),
-    ({"psi": 0.0}, r"psi=0\.0 > 0"),
-    ({"psi": -2.0}, r"psi=-2\.0 > 0"),
     ({"batch_size": 8}, "batch_size=8 to be a multiple of 3: each of bim"),
-    ({"batch_size": 0}, "batch_size=0"),
     ({"variant": "sound"}, "use SoundDPALConfig with SoundDPAL"),
-    ({"variant": "papr"}, "Did you mean 'paper'"),
-    ({"batch_order": "partion"}, "Did you mean 'partition'"),
-    ({"label_noise": "released"}, "Did you mean 'released_mnist'"),
-    ({"label_loss": "tailor"}, "Did you mean 'taylor'"),
-    ({"sensitivity": "code"}, "Did you mean 'released_code'"),
-    ({"max_attack_eps": 0.0}, r"max_attack_eps=0\.0 > 0"),
-    ({"adversarial_weight": -1.0}, r"adversarial_weight=-1\.0 >= 0"),
-    ({"confidence": 1.0}, r"0 < confidence=1\.0 < 1"),
-    ({"optimizer": "sdg"}, "Did you mean 'sgd'"),
-    ({"input_clip": 0.0}, r"input_clip=0\.0 > 0"),
   ],
 )
 def test_bad_settings_are_refused(changes, message):

@@ -270,20 +270,6 @@ def test_seed_decides():
 
 
 @pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"clip": 0.0}, "clip=0.0 > 0"),
-    ({"dp_epsilon": -1.0}, "dp_epsilon=-1.0 > 0"),
-    ({"mechanism": "gauss"}, "Did you mean 'gaussian'"),
-    ({"value_range": (1.0, 0.0)}, "increasing"),
-  ],
-)
-def test_bad_query_is_refused(changes, message):
-  with pytest.raises(ValueError, match=message):
-    _query(**changes)
-
-
-@pytest.mark.parametrize(
   ("images", "message"),
   [
     (np.full((3, 7, 6, 2), np.nan, "float32"), "NaN"),

@@ -477,21 +477,8 @@ def test_settings_are_json():
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    ({"psi": 0.0}, "psi=0.0 > 0"),
-    ({"psi": -2.0}, "psi=-2.0 > 0"),
-    ({"input_scale": 0.0}, "input_scale=0.0 > 0"),
-    ({"hidden_scale": -1.0}, "hidden_scale=-1.0 > 0"),
-    ({"input_sensitivity": 0.0}, "input_sensitivity=0.0 > 0"),
-    ({"hidden_sensitivity": math.inf}, "hidden_sensitivity=inf > 0"),
-    ({"num_draws": 0}, "num_draws=0"),
-    ({"confidence": 0.0}, "0 < confidence=0.0 < 1"),
-    ({"bound": "hoeffdin"}, "Did you mean 'hoeffding'"),
     ({"bound": "empirical_bernstein", "num_draws": 1}, "num_draws=1 >= 2"),
-    ({"composition": "sum"}, "Unknown composition='sum'"),
     ({"composition": "released_v0", "attack_eps": None}, "Expected attack_eps"),
-    ({"attack_eps": 0.0}, "attack_eps=0.0 > 0"),
-    ({"dp_eps": 0.0}, "dp_eps=0.0 > 0"),
-    ({"batch_size": 0}, "batch_size=0"),
   ],
 )
 def test_bad_settings(change, message):

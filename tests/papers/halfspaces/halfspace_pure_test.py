@@ -156,16 +156,3 @@ def test_too_many_dimensions_say_what_they_would_need():
   message = r"d=20 dimensions need 1.678e\+07.*about 13 public dimensions"
   with pytest.raises(ValueError, match=message):
     _method(20, 2, net_size=None).plan(100)
-
-
-@pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"dp_epsilon": 0.0}, "dp_epsilon=0.0 > 0"),
-    ({"margin": -0.1}, "margin=-0.1 > 0"),
-    ({"net_size": 0}, "net_size=0"),
-  ],
-)
-def test_bad_settings(changes, message):
-  with pytest.raises(ValueError, match=message):
-    dataclasses.replace(BASE, **changes)

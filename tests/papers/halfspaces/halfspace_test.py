@@ -491,23 +491,6 @@ def test_labels_out_of_range_and_batches_too_large():
 
 
 @pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"margin": 0.0}, "margin=0.0 > 0"),
-    ({"margin": -1.0}, "margin=-1.0 > 0"),
-    ({"dp_epsilon": 0.0}, "dp_epsilon=0.0 > 0"),
-    ({"composition": "shared"}, "Did you mean 'shared_batch'"),
-    ({"stop_risk": 1.5}, "stop_risk=1.5 < 1"),
-    ({"count_weight": 0.0}, "count_weight=0.0 > 0"),
-    ({"accountant": "ma"}, "accountant"),
-  ],
-)
-def test_bad_settings(changes, message):
-  with pytest.raises(ValueError, match=message):
-    dataclasses.replace(cases.BASE, **changes)
-
-
-@pytest.mark.parametrize(
   ("layers", "message"),
   [
     ([tf.keras.layers.Dense(3)], "use_bias=False"),

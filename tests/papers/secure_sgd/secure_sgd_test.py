@@ -399,21 +399,13 @@ def test_attacks_see_a_vote():
   ("changes", "message"),
   [
     ({"variant": "sound"}, "use SoundSecureSGDConfig"),
-    ({"variant": "papr"}, "Did you mean 'paper'"),
-    ({"noise_history": "2018"}, "Unknown noise_history"),
     ({"noise_history": "2019"}, "released code's history"),
-    ({"attack_norm_bound": 0.0}, r"attack_norm_bound=0\.0 > 0"),
-    ({"robust_dp_epsilon": -1.0}, r"robust_dp_epsilon=-1\.0 > 0"),
-    ({"redistribution_sum": 0.0}, r"redistribution_sum=0\.0 > 0"),
-    ({"redistribution_batches": 0}, "redistribution_batches=0"),
-    ({"num_draws": 0}, "num_draws=0"),
     ({"noise_multiplier": None}, "constant of the code"),
     ({"noise_multiplier": 0.0}, "constant of the code"),
     ({"variant": "released_code", "sampler": "shuffle"}, "whatever it says"),
     ({"variant": "released_code", "ema_decay": 0.5}, "keeps the last weights"),
     ({"augmentation_multiplicity": 2}, "SoundSecureSGD takes both"),
     ({"augmentation": "noise"}, "SoundSecureSGD takes both"),
-    ({"augmentation_multiplicity": 0}, "augmentation_multiplicity=0"),
   ],
 )
 def test_bad_settings(changes, message):

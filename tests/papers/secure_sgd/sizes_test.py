@@ -131,24 +131,6 @@ def test_votes_are_under_the_models_own_noise():
   assert not low < radius(shift=0.2) < high
 
 
-@pytest.mark.parametrize(
-  ("changes", "message"),
-  [
-    ({"form": "released"}, "Did you mean 'released_code'"),
-    ({"attack_norm_bound": 0.0}, r"attack_norm_bound=0\.0 > 0"),
-    ({"dp_epsilon": -1.0}, r"dp_epsilon=-1\.0 > 0"),
-    ({"dp_delta": 1.0}, "dp_delta"),
-    ({"attack_eps": 0.0}, r"attack_eps=0\.0 > 0"),
-    ({"num_draws": 0}, "num_draws=0"),
-    ({"confidence": 0.0}, "confidence"),
-    ({"batch_size": 0}, "batch_size=0"),
-  ],
-)
-def test_bad_settings(changes, message):
-  with pytest.raises(ValueError, match=message):
-    papers.SecureSGDInference(**changes)
-
-
 def test_bad_model():
   class Other(Model):
     fresh_hidden_stddev = property()

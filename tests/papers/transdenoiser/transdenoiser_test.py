@@ -13,7 +13,6 @@ from tests.papers.transdenoiser import transdenoiser_cases as cases
 from tf_privrob import papers
 from tf_privrob import privacy
 from tf_privrob import randomness
-from tf_privrob.papers.transdenoiser import multivariate
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
@@ -84,7 +83,7 @@ def test_the_rule_of_line_16_with_numbers_from_a_naive_loop():
       jacobian = derivative(rows[0][0, row]).numpy().astype(np.float64)
       matrix = matrix + a**2 * jacobian @ jacobian.T
     smallest.append(np.linalg.svd(matrix, compute_uv=False).min())
-  expected = multivariate.extra_stddev(
+  expected = papers.extra_stddev(
     np.array(smallest) / 0.8**2, 0.25, 0.0, 1.5, found.planned_steps
   )
   # What is saved is small beside 1.5: compared by itself.

@@ -153,14 +153,13 @@ class SingleLayerCertificate(certifier.Certifier):
     if self.batch_size is not None:
       validate.positive_int(batch_size=self.batch_size)
     self._check_norm()
+    validate.text(weights=self.weights)
     if self.coordinate_scales is not None:
-      values = tuple(float(value) for value in np.ravel(self.coordinate_scales))
-      if not (np.isfinite(values).all() and min(values, default=0) > 0):
-        raise ValueError(
-          "Expected finite coordinate_scales > 0: a coordinate without noise"
-          f" hides nothing; received a least one of {min(values, default=0)!r}."
-        )
-      object.__setattr__(self, "coordinate_scales", values)
+      values = self.coordinate_scales
+      values = values.ravel() if isinstance(values, np.ndarray) else values
+      # A coordinate without noise hides nothing.
+      validate.numbers(validate.positive, coordinate_scales=values)
+      object.__setattr__(self, "coordinate_scales", tuple(map(float, values)))
     self._check_reach()
 
   def _check_norm(self) -> None:

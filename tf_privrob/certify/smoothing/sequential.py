@@ -10,6 +10,7 @@ from typing import NamedTuple
 from scipy import special
 
 from tf_privrob import binomial
+from tf_privrob import validate
 
 _FRACTIONS = (1 / 64, 1 / 16, 1 / 4)
 _FINAL_SHARE = 0.75
@@ -114,7 +115,5 @@ class Plan:
 
 def check_radii(radii: Sequence[float]) -> tuple[float, ...]:
   """Returns radii of interest in increasing order."""
-  values = tuple(sorted(float(radius) for radius in radii))
-  if any(not 0 <= radius < math.inf for radius in values):
-    raise ValueError(f"Expected finite radii >= 0, received {tuple(radii)}.")
-  return values
+  validate.numbers(validate.non_negative, least=0, radii=radii)
+  return tuple(sorted(float(radius) for radius in radii))

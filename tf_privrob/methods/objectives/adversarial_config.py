@@ -71,6 +71,7 @@ class AdversarialConfig(StepsConfig):
       natural_share=self.natural_share,
       adversarial_ratio=self.adversarial_ratio,
     )
+    validate.boolean(random_start=self.random_start, clip_start=self.clip_start)
     validate.non_negative(
       domain_adaptation_weight=self.domain_adaptation_weight
     )
@@ -158,6 +159,7 @@ class TradesConfig(StepsConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    validate.boolean(detach_clean=self.detach_clean)
     validate.non_negative(beta=self.beta)
     validate.positive(start_stddev=self.start_stddev)
 

@@ -91,6 +91,7 @@ class RobustConfig(method_config.DPSGDConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    validate.boolean(private=self.private)
     validate.one_of(REDUCTIONS, reduction=self.reduction)
     validate.non_negative(weight_decay=self.weight_decay)
     if self.update_clip_norm is not None:
@@ -185,11 +186,9 @@ class AttackedConfig(RobustConfig):
     validate.non_negative(
       attack_eps=self.attack_eps, attack_eps_start=self.attack_eps_start
     )
-    schedules.check(
-      warmup=self.warmup,
-      attack_ramp=self.attack_ramp,
-      attack_ramp_start=self.attack_ramp_start,
-    )
+    schedules.check(warmup=self.warmup, attack_ramp=self.attack_ramp)
+    if self.attack_ramp_start is not None:
+      schedules.check(attack_ramp_start=self.attack_ramp_start)
     if self.attack_eps_start > self.attack_eps:
       raise ValueError(
         f"Expected attack_eps_start={self.attack_eps_start!r} <= attack_eps="

@@ -12,16 +12,17 @@ from typing import Union
 
 import tensorflow as tf
 
+from tf_privrob import validate
+
 Moment = Union[int, str]
 
 _PATTERN = re.compile(r"(\d+(?:\.\d+)?)([e%]?)")
 
 
 def check(**moments: Moment) -> None:
-  """Requires moments, or None."""
+  """Requires moments."""
   for name, moment in moments.items():
-    if moment is not None:
-      _parse(moment, name)
+    _parse(moment, name)
 
 
 def in_steps(moment: Moment, steps: int, epochs: float) -> int:
@@ -55,6 +56,7 @@ def progress(step: tf.Tensor, start: int, length: int) -> tf.Tensor:
 
 def parse_drops(drops: str) -> list[tuple[str, float]]:
   """Pairs of moment and factor of "10000:0.5,15000:0.1"."""
+  validate.text(learning_rate_drops=drops)
   found = []
   for part in filter(None, drops.replace(" ", "").split(",")):
     moment, colon, factor = part.partition(":")

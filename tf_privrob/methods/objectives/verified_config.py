@@ -32,6 +32,7 @@ class VerifiedConfig(robust_config.AttackedConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    validate.boolean(clip_to_range=self.clip_to_range)
     if self.engine == "ghost":
       raise ValueError(
         "Expected engine=None, 'vectorized' or 'loop', received 'ghost': bounds"
@@ -71,6 +72,9 @@ class IBPConfig(VerifiedConfig):
   def __post_init__(self):
     super().__post_init__()
     robust_config.share(natural_share=self.natural_share)
+    validate.boolean(
+      ramp_natural_share=self.ramp_natural_share, elide=self.elide
+    )
 
   @property
   def natural_weight(self) -> float:
@@ -251,6 +255,7 @@ class DualConfig(VerifiedConfig):
     robust_config.share(natural_share=self.natural_share)
     validate.one_of(dual.NORMS, norm=self.norm)
     validate.positive_int(projections=self.projections)
+    validate.boolean(intersect=self.intersect)
 
   @property
   def natural_weight(self) -> float:

@@ -109,6 +109,7 @@ class DPALConfig:
       checkpoint_every=self.checkpoint_every,
     )
     validate.open_probability(confidence=self.confidence)
+    validate.boolean(copied_channels=self.copied_channels)
     if self.input_clip is not None:
       validate.positive(input_clip=self.input_clip)
     if self.batch_size % len(ATTACKS):

@@ -80,6 +80,10 @@ class PatchMoments:
     validate.value_range(self.value_range)
     validate.positive(clip=self.clip, dp_epsilon=self.dp_epsilon)
     validate.one_of(MECHANISMS, mechanism=self.mechanism)
+    validate.open_probability(dp_delta=self.dp_delta)
+    validate.sizes(strides=self.strides)
+    if self.kernel_size is not None:
+      validate.sizes(kernel_size=self.kernel_size)
 
   @property
   def noise(self) -> mechanism.Mechanism:

@@ -227,6 +227,7 @@ class VerifiedInference(certifier.Certifier):
     validate.open_probability(confidence=self.confidence)
     validate.one_of(score_bounds.BOUNDS, bound=self.bound)
     validate.one_of(COMPOSITIONS, composition=self.composition)
+    validate.boolean(inputs_together=self.inputs_together)
     if self.bound == "empirical_bernstein" and self.num_draws < 2:
       raise ValueError(f"Expected num_draws={self.num_draws} >= 2.")
     if self.composition == "released_v0" or self.attack_eps is not None:

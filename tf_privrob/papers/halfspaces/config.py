@@ -93,6 +93,7 @@ class HalfspacesConfig:
       validate.non_negative(noise_multiplier=self.noise_multiplier)
     if self.stop_risk is not None:
       validate.open_probability(stop_risk=self.stop_risk)
+    validate.boolean(normalize=self.normalize, unit_weights=self.unit_weights)
     validate.one_of(COMPOSITIONS, composition=self.composition)
     validate.one_of(("pld", "rdp"), accountant=self.accountant)
 
@@ -149,6 +150,8 @@ class PureHalfspacesConfig:
     validate.positive_int(
       max_net_size=self.max_net_size, checkpoint_every=self.checkpoint_every
     )
+    validate.non_negative_int(net_seed=self.net_seed)
+    validate.boolean(normalize=self.normalize)
     if self.net_size is not None:
       validate.positive_int(net_size=self.net_size)
     if self.physical_batch_size is not None:

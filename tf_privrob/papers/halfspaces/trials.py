@@ -59,12 +59,10 @@ class Trials:
       batch_size=self.batch_size,
       trials=self.trials,
     )
-    validate.positive(
-      epochs=self.epochs, **{f"margins[{i}]": m for i, m in _each(self.margins)}
-    )
-    validate.non_negative(
-      **{f"stddevs[{i}]": s for i, s in _each(self.stddevs)}
-    )
+    validate.positive(epochs=self.epochs)
+    validate.non_negative_int(seed=self.seed)
+    validate.numbers(validate.positive, margins=self.margins)
+    validate.numbers(validate.non_negative, stddevs=self.stddevs)
     validate.one_of(COMPOSITIONS, composition=self.composition)
 
   def steps(self, num_examples: int) -> int:
@@ -288,12 +286,6 @@ class _Program:
 
 def _products(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
   return tf.matmul(left, right, transpose_b=True)
-
-
-def _each(values: Sequence[float]):
-  if not len(values):
-    raise ValueError("Expected at least one of margins and of stddevs.")
-  return enumerate(values)
 
 
 def _ahead(items: Iterator) -> Iterator:

@@ -52,6 +52,7 @@ class PixelDPConfig(method_config.DPSGDConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    validate.boolean(private=self.private, noise_ramp=self.noise_ramp)
     validate.one_of(DISTRIBUTIONS, noise=self.noise)
     validate.one_of(noise_place.POSITIONS, noise_position=self.noise_position)
     validate.one_of(certify.NORMS, attack_norm=self.attack_norm)
@@ -61,11 +62,7 @@ class PixelDPConfig(method_config.DPSGDConfig):
       score_dp_epsilon=self.score_dp_epsilon,
     )
     validate.open_probability(score_dp_delta=self.score_dp_delta)
-    if not isinstance(self.noise_after, int) or self.noise_after < 0:
-      raise ValueError(
-        f"Expected noise_after={self.noise_after!r} to be a whole number >= 0:"
-        " the number of layers with weights before the noise."
-      )
+    validate.non_negative_int(noise_after=self.noise_after)
     if self.projection == "parseval" and (
       self.attack_norm != "l2" or self.noise != "gaussian"
     ):

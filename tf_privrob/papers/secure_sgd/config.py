@@ -84,7 +84,7 @@ class SecureSGDConfig(config.DPSGDConfig):
     )
     if self.redistribution_sum is not None:
       validate.positive(redistribution_sum=self.redistribution_sum)
-    validate.non_negative(redistribution_steps=self.redistribution_steps)
+    validate.non_negative_int(redistribution_steps=self.redistribution_steps)
     validate.positive_int(
       redistribution_batches=self.redistribution_batches,
       num_draws=self.num_draws,

@@ -149,6 +149,7 @@ class SoundTransDenoiserConfig(config.DPSGDConfig):
   def __post_init__(self):
     super().__post_init__()
     validate.positive(input_stddev=self.input_stddev)
+    validate.boolean(private=self.private)
     validate.one_of(OBJECTIVES, objective=self.objective)
     if self.augmentation == "noise":
       raise ValueError(

@@ -19,7 +19,7 @@ from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.papers.transdenoiser import config as transdenoiser_config
 from tf_privrob.papers.transdenoiser import denoising
-from tf_privrob.papers.transdenoiser import multivariate
+from tf_privrob.papers.transdenoiser import missing_noise
 from tf_privrob.papers.transdenoiser.s_min import slices
 from tf_privrob.papers.transdenoiser.s_min import transformation
 
@@ -205,7 +205,7 @@ class TransDenoiser(denoising.DenoiserSGD):
       scale *= plan.sampler.expected_batch_size**2
     smallest /= scale
     found, plain = (
-      multivariate.extra_stddev(
+      missing_noise.extra_stddev(
         smallest, config.input_stddev, config.xi_low, config.xi_up, factor
       )
       for factor in (self._amplification, 1.0)

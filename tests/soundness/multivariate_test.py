@@ -10,11 +10,11 @@ from scipy import integrate
 from scipy import stats
 
 from tests.mechanisms import laws
+from tests.soundness import multivariate
 from tf_privrob import mechanisms
 from tf_privrob import papers
-from tf_privrob.papers.transdenoiser import multivariate
 
-_M = papers.MultivariateGaussianMechanism
+_M = multivariate.MultivariateGaussianMechanism
 _TURN, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))
 _VARIANCES = np.array([0.5, 1.0, 2.0, 8.0])
 _S = _TURN @ np.diag(_VARIANCES) @ _TURN.T  # eigenvectors: columns of _TURN
@@ -302,34 +302,17 @@ def test_theorem_1_against_the_exact_curve():
       assert spent(dp_epsilon, dp_delta) > 1
 
 
-def test_extra_stddev_by_hand():
-  extra = multivariate.extra_stddev
-  # c = sqrt(T S) sigma = 2 sqrt(S).
-  of = {0.0: 2.0, 0.2: 2.0, 0.25: math.sqrt(3), 0.5: math.sqrt(2), 1.0: 0.0}
-  for smallest, expected in {**of, 9.0: 0.0}.items():
-    found = extra(smallest, 0.5, 1.0, 2.0, 16)
-    assert isinstance(found, float)
-    assert found == pytest.approx(expected)
-  assert extra(0.5, 0.5, 0.1, 2.0, 1) == pytest.approx(math.sqrt(4 - 0.125))
-  with pytest.raises(ValueError, match=r"xi_low=3\.0 <= xi_up=2\.0"):
-    extra(1.0, 1.0, 3.0, 2.0, 1)
-  with pytest.raises(ValueError, match=r"smallest=-1\.0 >= 0"):
-    extra(-1.0, 1.0, 1.0, 2.0, 1)
-  with pytest.raises(ValueError, match="amplification=0 > 0"):
-    extra(1.0, 1.0, 1.0, 2.0, 0)
-
-
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_extra_stddev_in_a_graph_is_that_of_floats(dtype):
   values = np.concatenate([[0, 0.25, 1.0], np.geomspace(1e-4, 4, 41)])
-  expected = multivariate.extra_stddev(values, 0.5, 1.0, 2.0, 16)
+  expected = papers.extra_stddev(values, 0.5, 1.0, 2.0, 16)
   for one, found in zip(values, expected):
-    assert multivariate.extra_stddev(one, 0.5, 1.0, 2.0, 16) == found
+    assert papers.extra_stddev(one, 0.5, 1.0, 2.0, 16) == found
   assert {2.0, 0.0} < set(expected)
 
   @tf.function(input_signature=[tf.TensorSpec([None], dtype)])
   def both(smallest):
-    extra = multivariate.extra_stddev(smallest, 0.5, 1.0, 2.0, 16)
+    extra = papers.extra_stddev(smallest, 0.5, 1.0, 2.0, 16)
     overall = multivariate.claimed_mixed_stddev(extra, smallest, 0.5, 16)
     return extra, overall
 
@@ -349,7 +332,7 @@ def test_extra_stddev_in_a_graph_is_that_of_floats(dtype):
 def test_theorem_2_reaches_xi_up_in_its_own_count():
   for smallest in np.geomspace(1e-6, 10, 50):
     for steps in (1, 100):
-      extra = multivariate.extra_stddev(smallest, 0.25, 0.3, 2.0, steps)
+      extra = papers.extra_stddev(smallest, 0.25, 0.3, 2.0, steps)
       overall = multivariate.claimed_mixed_stddev(extra, smallest, 0.25, steps)
       assert overall >= 2.0 - 1e-12
       by_hand = extra**2 + steps * smallest * 0.0625
@@ -636,7 +619,7 @@ def test_variance_chosen_from_data_is_visible():
 def test_jump_at_xi_low_shows_one_record():
   """Row 4: Algorithm 1's own rule on both sides of its threshold."""
   size, below, above = 10_000, 0.99, 1.01  # S_min, without and with a record
-  extra = multivariate.extra_stddev
+  extra = papers.extra_stddev
   without = extra(below, 1.0, 1.0, 2.0, 1) ** 2
   record = extra(above, 1.0, 1.0, 2.0, 1) ** 2
   assert (without, record) == pytest.approx((4.0, 2.99))
