@@ -83,7 +83,7 @@ def run(make, wanted: list[grid.Cell]) -> None:
 
   tf.get_logger().setLevel("ERROR")  # each cell traces its own graphs
   module = sys.modules["__main__"].__spec__
-  name = module.name if module else "experiments"
+  name = module.name.replace(".__main__", "") if module else "experiments"
   experiment = make(
     _OUT_DIR.value, f"python -m {name} {shlex.join(sys.argv[1:])}"
   )

@@ -187,7 +187,7 @@ class Queue:
         stdout=stream,
         stderr=stream,
         pass_fds=[self._lock],  # held as long as the cell runs
-        preexec_fn=self._prepare,  # noqa: PLW1509 (this process has one thread)
+        preexec_fn=self._prepare,
       )
     try:
       while child.poll() is None and self._left() > 0:
