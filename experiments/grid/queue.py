@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Callable
 
 from absl import flags
 
@@ -132,16 +133,24 @@ class Queue:
     places: Where everything is.
     minutes: How long it may take.
     nice: Whether it runs at the lowest priority.
+    clock: Gives the time in seconds.
   """
 
-  def __init__(self, places: Places, minutes: float, nice: bool):
+  def __init__(
+    self,
+    places: Places,
+    minutes: float,
+    nice: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+  ):
     from tf_privrob import run_folder
 
     self._places = places
     self._minutes = minutes
     self._nice = nice
     self._folder = run_folder.RunFolder(places.runs)
-    self._deadline = time.monotonic() + 60 * minutes
+    self._clock = clock
+    self._deadline = clock() + 60 * minutes
     self._lock = -1
 
   def run(self, todo: Sequence[Task]) -> list[str]:
@@ -161,7 +170,7 @@ class Queue:
     return list(failed)
 
   def _left(self) -> float:
-    return (self._deadline - time.monotonic()) / 60
+    return (self._deadline - self._clock()) / 60
 
   def _fits(self, task: Task) -> bool:
     """Whether it can be done in time, or is longer than any session."""
@@ -178,7 +187,7 @@ class Queue:
     """Runs a cell until it is done or time is up; whether it did not fail."""
     left = f"{self._left():.0f} min left"
     print(f"{task.name}, about {task.row.minutes:g} min, {left}", flush=True)
-    started, before = time.monotonic(), self.spent()
+    started, before = self._clock(), self.spent()
     log = self._folder.file(f"log/{task.name.replace('/', ' ')}.txt")
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as stream:
@@ -191,7 +200,7 @@ class Queue:
       )
     try:
       while child.poll() is None and self._left() > 0:
-        minutes = before.get(task.name, 0.0) + (time.monotonic() - started) / 60
+        minutes = before.get(task.name, 0.0) + (self._clock() - started) / 60
         spent = {**before, task.name: round(minutes, 2)}
         state = {"running": task.name, "process": child.pid, "spent": spent}
         self._folder.write_json(_STATE, state)
