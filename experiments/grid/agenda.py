@@ -57,6 +57,8 @@ AGENDA = (
     "usps",
     "the paper's USPS figures, and the price of ten classes",
     **{
+      "perceptron/joint-100": 3,
+      "perceptron/literal-100": 3,
       "perceptron/joint": 3,
       "perceptron/literal": 3,
       "perceptron/kesler": 2,

@@ -125,6 +125,7 @@ class Experiment(abc.ABC):
     self._fixed = tuple(fixed)
     self._adopted: dict[str, Mapping[str, Any]] = {}
     self._store: Optional[grid_records.Store] = None
+    self._sources = ""
 
   @abc.abstractmethod
   def measure(self, cell: Cell) -> dict:
@@ -227,6 +228,7 @@ class Experiment(abc.ABC):
   def keep(self, store: grid_records.Store) -> None:
     """Writes a record of every cell that is done from now on."""
     self._store = store
+    self._sources = grid_records.commit()
 
   def result(self, cell: Cell) -> Optional[Mapping[str, Any]]:
     """What is known of a cell, from here or from elsewhere."""
@@ -262,7 +264,7 @@ class Experiment(abc.ABC):
       result = run_folder.to_jsonable({**result, **self.measure(cell)})
       if self._store:  # first: what is done has its record, whatever happens
         figures = self.compact(result)
-        record = grid_records.make(self, cell, figures)
+        record = grid_records.make(self, cell, figures, self._sources)
         self._store.write(record, self.group)
       self.folder.write_json(f"{cell.name}.json", result)
       self.write_results()

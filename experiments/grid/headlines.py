@@ -37,7 +37,7 @@ class Headline:
 
 def _radius(figures: Mapping[str, Any]) -> str:
   error = f"+- {figures['standard_error']:.3f}"
-  return f"{figures['mean_radius']:.3f} {error}, {figures['draws']:,} draws"
+  return f"{figures['mean_radius']:.3f} {error}"
 
 
 def _verdict(figures: Mapping[str, Any]) -> str:
@@ -81,7 +81,7 @@ _SMOOTHING = ("smoothing", "full", "mnist")
 HEADLINES = (
   *(
     Headline(
-      f"flagship on MNIST, noise {noise:g}: {_ACR}",
+      f"flagship on MNIST, noise {noise:g}, {draws:,} draws: {_ACR}",
       *_SMOOTHING,
       f"dp_smooth-3-{noise:g}/certify-{noise:g}-{draws}",
       _radius,
@@ -92,7 +92,7 @@ HEADLINES = (
   ),
   *(
     Headline(
-      f"fixed features on Fashion-MNIST, noise {noise:g}: {_ACR}",
+      f"fixed features on Fashion-MNIST, noise {noise:g}, 10,000 draws: {_ACR}",
       "smoothing",
       "full",
       "fashion_mnist",
@@ -182,9 +182,8 @@ def markdown(store: grid_records.Store) -> str:
     record = store.read(headline.study, experiment.group, headline.cell)
     rows.append([headline.title, *_words(headline, experiment, record)])
   head = ["what", "measured", "published", "claimed / proven / audited"]
-  return "\n".join(
-    grid_page.lines(grid_page.Table("Headlines", [*head, "date"], rows), "##")
-  ).strip()
+  table = grid_page.Table("Headlines", [*head, "date"], rows)
+  return "\n".join(grid_page.lines(table, "##")).strip()
 
 
 def _words(headline: Headline, experiment, record) -> list[str]:
@@ -193,7 +192,7 @@ def _words(headline: Headline, experiment, record) -> list[str]:
     words = studies.command(
       experiment, headline.scale, headline.dataset, headline.cell
     )
-    command = f"`python {' '.join(words)}`"
+    command = f"`python {' '.join(words)} --records=results`"
     return [f"not yet recorded: {command}", published, "", ""]
   link = f"[{record.date}](results/{headline.study}.md)"
   return [headline.show(record.figures), published, budgets(record), link]

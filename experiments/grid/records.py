@@ -154,13 +154,14 @@ class Store:
     }
 
 
-def make(experiment, cell, figures: Mapping[str, Any]) -> Record:
+def make(experiment, cell, figures: Mapping[str, Any], sources: str) -> Record:
   """The record of a cell that has just been measured.
 
   Args:
     experiment: The one that measured it.
     cell: Which of its cells.
     figures: The result, as plain JSON values.
+    sources: The commit that the measurement began with.
   """
   stated = _stated(figures) or _stated(experiment.result(cell.training) or {})
   config = figures.get("config") or {}
@@ -181,7 +182,7 @@ def make(experiment, cell, figures: Mapping[str, Any]) -> Record:
     audited=stated.get("audited"),
     seeds=seeds,
     command=experiment.record["command"],
-    commit=commit(),
+    commit=sources,
     date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
     machine={"cpu": _cpu(), "cores": os.cpu_count()},
     versions=_versions(),
