@@ -62,7 +62,8 @@ def with_part(text: str, part: str) -> str:
 def _group(study, group, store, folder, written) -> str:
   """Tables, figures, notes and origins of one scale and data set."""
   scale, _, dataset = group.partition("-")
-  experiment = studies.described(study, scale, dataset, "runs/studies")
+  nowhere = folder.file("no-runs")  # what lies in runs/ is not looked at
+  experiment = studies.described(study, scale, dataset, nowhere)
   found = store.of(experiment)
   experiment.record["data"] = next(iter(found.values())).data
   experiment.adopt({name: record.figures for name, record in found.items()})
