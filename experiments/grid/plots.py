@@ -74,9 +74,12 @@ def legend(figure, columns: int, title: str = "") -> None:
 
 def save(figure, path: str | os.PathLike) -> None:
   """Writes a figure whole; the format follows from the name."""
+  import matplotlib
+
   path = os.fspath(path)
   root, suffix = os.path.splitext(path)
   draft = f"{root}.draft{suffix}"
   metadata = {"Date": None} if suffix == ".svg" else {}
-  figure.savefig(draft, facecolor="white", dpi=110, metadata=metadata)
+  with matplotlib.rc_context(_STYLE):  # without its salt no two are the same
+    figure.savefig(draft, facecolor="white", dpi=110, metadata=metadata)
   os.replace(draft, path)

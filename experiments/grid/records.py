@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from importlib import metadata
@@ -124,7 +125,10 @@ class Store:
   def write(self, record: Record, group: str) -> None:
     """Puts a record in its place, whole or not at all."""
     name = f"{record.study}/{group}/{record.cell}.json"
-    self.folder.write_json(name, record.to_json())
+    text = json.dumps(record.to_json(), indent=1, allow_nan=False)
+    # Numbers of a list stand on one line, and a file has a few kilobytes.
+    text = re.sub(r"(?<=[\[\d,])\n *(?=[-\d\]])", "", text)
+    self.folder.write_text(name, text + "\n")
 
   def groups(self, study: str) -> list[str]:
     """The groups of a study that have records."""

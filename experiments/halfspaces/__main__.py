@@ -70,7 +70,7 @@ class Experiment(grid_models.ModelExperiment):
     return dataclasses.asdict(halfspaces_rates.SCALES[self.scale.rates])
 
   def compact(self, result):
-    """Means and errors in place of all trials; shares with five digits."""
+    """Means and errors in place of all trials; shares with four digits."""
     if result["recipe"] != halfspaces_cells.PERCEPTRON:
       return result
     return {**result, "rows": [_compact(row) for row in result["rows"]]}
@@ -95,11 +95,11 @@ class Experiment(grid_models.ModelExperiment):
 
 
 def _compact(row: dict) -> dict:
-  """A row without its single trials and the errors of its robust shares."""
-  kept = {k: v for k, v in row.items() if k != "accuracies"}
-  for name in ("robust", "robust_error"):
-    kept[name] = [round(value, 5) for value in kept[name]]
-  return kept
+  """A row without its single trials; of the robust errors the largest."""
+  dropped = ("accuracies", "robust_error")
+  kept = {k: v for k, v in row.items() if k not in dropped}
+  kept["robust"] = [round(value, 4) for value in row["robust"]]
+  return {**kept, "largest_robust_error": max(row["robust_error"])}
 
 
 def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
