@@ -106,3 +106,15 @@ def test_the_page_of_results_is_short_and_has_its_marks():
 def test_the_notebook_says_what_it_is():
   text = (_DOCS / "notebook.md").read_text(encoding="utf-8")
   assert "typed by hand, without records" in " ".join(text.split()[:40])
+
+
+def test_the_headline_of_halfspaces_is_at_one_budget():
+  row = {"dp_epsilon": 1.0, "dp_delta": 1e-4, "claimed": 1.0, "proven": 1.7701}
+  row.update(condition="on Sundays", accuracy=0.8, standard_error=0.01)
+  more = {**row, "dp_delta": 1e-2, "accuracy": 0.9}
+  worse = {**row, "accuracy": 0.7}
+  headline = next(h for h in headlines.HEADLINES if h.study == "halfspaces")
+  assert headline.show({"rows": [worse, row, more]}) == (
+    "80.00 +- 1.00 %, claimed (1, 0.0001) / proven (1.78, 0.0001)"
+    " (on Sundays) / audited: not run"
+  )
