@@ -140,7 +140,7 @@ def _needed(name="uci_har"):
 
 def test_a_missing_folder_names_the_command():
   scale, cells = _needed()
-  with pytest.raises(ValueError, match="risks.training --scale=full") as error:
+  with pytest.raises(ValueError, match="training --scale=full") as error:
     membership_cells.available(scale, cells, None)
   assert "--dataset=uci_har" in str(error.value)
   assert "yale_b" not in str(error.value)
