@@ -122,7 +122,7 @@ from experiments.grid import queue
 from tests.experiments.grid import queue_test
 places = queue.Places(pathlib.Path({runs!r}), pathlib.Path({records!r}))
 code = "import os, time; open({child!r}, 'w').write(str(os.getpid()));"
-code += "time.sleep(60)"
+code += "time.sleep(180)"
 queue.Queue(places, 10).run([queue_test.task_of("a/train", code)])
 """
 
@@ -153,7 +153,7 @@ def test_a_killed_queue_takes_its_cell_along(places, tmp_path):
 
 
 def _wait(condition):
-  for _ in range(600):
+  for _ in range(300):
     if condition():
       return
     time.sleep(0.1)
