@@ -9,7 +9,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Off by default on processors without AVX-512, where it is 2 to 3 times faster.
 export TF_ENABLE_ONEDNN_OPTS ?= 1
 
-.PHONY: demo test test-slow lint format bench bench-peers clean
+.PHONY: demo test test-slow lint format bench bench-peers studies results clean
 
 $(STAMP): setup.py pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +48,13 @@ bench-peers:
 	$(PYTHON) -m venv $(VENV)-peers
 	$(VENV)-peers/bin/python -m pip install --quiet torch==2.13.0
 	$(VENV)-peers/bin/python -m pip install --quiet opacus==1.6.0 foolbox==3.3.4
+
+# The next long cells of all studies; stop it at any moment, it goes on later.
+studies: $(STAMP)
+	$(BIN)/python -m experiments.grid.queue --minutes=150 --nice
+
+results: $(STAMP)
+	$(BIN)/python -m experiments.grid.results
 
 clean:
 	rm -rf $(VENV) $(VENV)-peers runs build *.egg-info

@@ -123,6 +123,7 @@ def measure(case: audit_cases.Case, scale: Scale, folder, seed: int) -> dict:
 class Experiment(grid.Experiment):
   """The audits of one scale, in one folder."""
 
+  study = "audits"
   title = "Audits"
 
   def __init__(self, out_dir: str, scale_name: str, command_line: str = ""):
@@ -144,21 +145,32 @@ class Experiment(grid.Experiment):
     import tensorflow as tf
 
     tf.keras.backend.clear_session()
-    seed = list(audit_cases.CASES).index(cell.part)
-    return measure(
-      audit_cases.CASES[cell.part], self.scale, self.folder, _SEEDS + seed
-    )
+    case = audit_cases.CASES[cell.part]
+    return measure(case, self.scale, self.folder, self.seed(cell))
 
-  def write(self) -> None:
-    """results.json, table.md and index.html."""
-    results = self.write_results()
-    tables = [table(results)]
-    heading = f"{self.title}, scale {self.record['scale']}"
-    found = notes(self.record)
-    text = grid_page.markdown(heading, tables, found)
-    self.folder.write_text("table.md", text)
-    page = grid_page.html(self.record, heading, len(results), [], tables, found)
-    self.folder.write_text("index.html", page)
+  def seed(self, cell: Cell) -> int:
+    """One for each case."""
+    return _SEEDS + list(audit_cases.CASES).index(cell.part)
+
+  def settings_of(self, cell: Cell) -> dict:
+    """Runs, and what is run."""
+    case = audit_cases.CASES[cell.part]
+    words = {"share": case.share, "scope": case.scope, "canary": case.canary}
+    return {**super().settings_of(cell), **words}
+
+  def tables(self, results):
+    """Claimed, proven and audited."""
+    return [table(results)]
+
+  def notes(self) -> list[str]:
+    """How to read it."""
+    return notes(self.record)
+
+
+def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
+  """The experiment; it needs no data."""
+  del dataset
+  return Experiment(out_dir, scale_name)
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> grid_page.Table:

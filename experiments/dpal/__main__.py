@@ -30,6 +30,11 @@ class Experiment(grid_models.ModelExperiment):
     command_line: for the page.
   """
 
+  study = "dpal"
+  title = "DPAL"
+  axes = ("totals", "radii_total")
+  choices = ("train",)
+
   def __init__(
     self,
     out_dir: str,
@@ -72,30 +77,41 @@ class Experiment(grid_models.ModelExperiment):
       )
     return dpal_measure.attack_cell(cell, self.scale, self.dataset, model)
 
-  def write(self) -> None:
-    """results.json, table.md, the figures and index.html."""
-    results = self.write_results()
-    self.folder.write_text(
-      "table.md", dpal_page.markdown(self.record, results, self.family)
-    )
-    pictures = {}
+  def config(self, cell: dpal_cells.Cell):
+    """The settings of the method, as for a large training set."""
+    return dpal_cells.settings(cell, self.scale, self.family, grid_models.LARGE)
+
+  def tables(self, results):
+    """Accuracies, radii, and what the paper says."""
+    return dpal_page.tables(results, self.family)
+
+  def figures(self, results):
+    """As in the paper."""
     for size in dpal_cells.SIZES:
-      figure = grid_plots.draw(dpal_plots.accuracy_figure, results, size)
-      self._picture(pictures, size, f"accuracy_linf_{size:g}.svg", figure)
-    figure = grid_plots.draw(dpal_plots.radii_figure, results, self.family)
-    self._picture(pictures, "radii", "radii.svg", figure)
-    figure = grid_plots.draw(dpal_plots.fallen_figure, results)
-    self._picture(pictures, "fallen", "fallen.svg", figure)
-    self.folder.write_text(
-      "index.html",
-      dpal_page.html(self.record, results, self.family, pictures),
+      yield (
+        f"accuracy_linf_{size:g}",
+        dpal_page.caption(size, self.family, self.record),
+        grid_plots.draw(dpal_plots.accuracy_figure, results, size),
+      )
+    yield (
+      "radii",
+      dpal_page.caption("radii", self.family, self.record),
+      grid_plots.draw(dpal_plots.radii_figure, results, self.family),
+    )
+    yield (
+      "fallen",
+      dpal_page.caption("fallen", self.family, self.record),
+      grid_plots.draw(dpal_plots.fallen_figure, results),
     )
 
-  def _picture(self, pictures, key, name, figure) -> None:
-    if figure is None:
-      return
-    grid_plots.save(figure, self.folder.file(name))
-    pictures[key] = self.folder.file(name).read_text(encoding="utf-8")
+  def notes(self) -> list[str]:
+    """How to read it all."""
+    return dpal_page.notes(self.record)
+
+
+def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
+  """The experiment without its data."""
+  return Experiment(out_dir, scale_name, grid_models.Named(dataset))
 
 
 def main() -> None:

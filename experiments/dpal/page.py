@@ -194,35 +194,8 @@ def notes(experiment: Mapping[str, Any]) -> list[str]:
   ]
 
 
-def markdown(experiment, results, family: str) -> str:
-  """table.md."""
-  title = f"DPAL on {experiment['dataset']}, scale {experiment['scale']}"
-  return grid_page.markdown(title, tables(results, family), notes(experiment))
-
-
-def html(experiment, results, family: str, pictures: Mapping[Any, str]) -> str:
-  """index.html: all figures and tables in one file.
-
-  Args:
-    experiment: what was run.
-    results: by cell name.
-    family: of the data set.
-    pictures: SVG text by attack size, "radii" or "fallen".
-  """
-  return grid_page.html(
-    experiment,
-    f"DPAL on {experiment['dataset']}",
-    len(results),
-    [
-      grid_page.Picture(str(key), _caption(key, family, experiment), svg)
-      for key, svg in pictures.items()
-    ],
-    tables(results, family),
-    notes(experiment),
-  )
-
-
-def _caption(key: Any, family: str, experiment) -> str:
+def caption(key: Any, family: str, experiment) -> str:
+  """Of the figure for an attack size, "radii" or "fallen"."""
   if key == "fallen":
     return "What became of the images claimed to be robust"
   number = _FIGURES[family][key]

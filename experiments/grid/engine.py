@@ -10,11 +10,16 @@ import abc
 import dataclasses
 import difflib
 import sys
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
 from typing import Protocol
+
+from experiments.grid import page as grid_page
+from experiments.grid import plots as grid_plots
+from experiments.grid import records as grid_records
 
 _RECORD = "experiment.json"
 
@@ -84,13 +89,26 @@ def select(every: Sequence[Cell], text: str) -> list[Cell]:
 class Experiment(abc.ABC):
   """The cells of one experiment, in one folder.
 
+  A subclass says what is measured and what the page shows.
+
   Args:
     out_dir: where everything goes.
     cells: all of them, in the order they run.
     record: what was run, for the page and for `open`.
     fixed: keys of the record that a resumed run must have in common with the
       one it goes on with.
+
+  Attributes:
+    study: Its name in `studies.STUDIES`.
+    title: Stands above the page.
+    axes: Settings that only say which cells there are.
+    choices: Settings from which each cell takes the entries that it names.
   """
+
+  study = ""
+  title = ""
+  axes: Sequence[str] = ()
+  choices: Sequence[str] = ()
 
   def __init__(
     self,
@@ -106,14 +124,67 @@ class Experiment(abc.ABC):
     self.cells = list(cells)
     self.record = files.to_jsonable({**record, "num_cells": len(cells)})
     self._fixed = tuple(fixed)
+    self._adopted: dict[str, Mapping[str, Any]] = {}
+    self._store: Optional[grid_records.Store] = None
+    self._sources = ""
 
   @abc.abstractmethod
   def measure(self, cell: Cell) -> dict:
     """The work of one cell; the result has "seconds"."""
 
-  @abc.abstractmethod
-  def write(self) -> None:
-    """Tables, figures and the page, from what is done."""
+  # What a result depends on.
+
+  @property
+  def group(self) -> str:
+    """The folder that the records of one scale and data set share."""
+    name = self.record.get("dataset", "")
+    scale = self.record["scale"]
+    return f"{scale}-{name}" if name and "," not in name else scale
+
+  def seed(self, cell: Cell) -> int:
+    """The seed of what is random in a measurement."""
+    del cell
+    return 0
+
+  def config(self, cell: Cell) -> Any:
+    """The settings of the method that a cell trains or measures, or None."""
+    del cell
+
+  def settings_of(self, cell: Cell) -> dict[str, Any]:
+    """The settings that the result of a cell depends on."""
+    named = {str(value) for value in dataclasses.asdict(cell).values()}
+    found = {}
+    for key, value in self.record["settings"].items():
+      if key in self.choices:
+        value = {name: value[name] for name in value if name in named}
+      if key not in self.axes:
+        found[key] = value
+    config = self.config(cell)
+    if config is not None:
+      found["config"] = grid_records.changed_fields(config)
+    return found
+
+  def fingerprint(self, cell: Cell) -> str:
+    """Stands for study, data set, cell and all settings of its result."""
+    dataset = self.record.get("dataset", "")
+    return grid_records.fingerprint(
+      [self.study, dataset, cell.name, self.settings_of(cell)]
+    )
+
+  def missing(self, cell: Cell) -> str:
+    """Why a cell cannot be run yet, "" if it can."""
+    del cell
+    return ""
+
+  def flags(self) -> list[str]:
+    """Flags of the command besides those that all studies have."""
+    return []
+
+  def compact(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a record keeps of a result: all that the page needs."""
+    return result
+
+  # Running.
 
   def payload(self) -> dict[str, Any]:
     """What results.json says besides the cells."""
@@ -127,40 +198,80 @@ class Experiment(abc.ABC):
         f"Expected a fresh out_dir, found {_RECORD} of an earlier run in"
         f" {self.folder.path}. Go on with --resume, or choose another folder."
       )
-    for key in self._fixed:
-      if before is not None and before.get(key) != self.record[key]:
-        raise ValueError(
-          f"Expected the same {key} as in {self.folder.file(_RECORD)}, whose"
-          " run would be resumed. Choose another out_dir."
-        )
-    self.folder.write_json(_RECORD, self.record)
+    now = {cell.name: self.fingerprint(cell) for cell in self.cells}
+    if before is not None:
+      self._compare(before, now)
+    record = {**self.record, "fingerprints": now}
+    self.folder.write_json(_RECORD, record)
 
-  def results(self) -> dict[str, dict]:
+  def _compare(self, before: Mapping[str, Any], now: Mapping[str, str]) -> None:
+    """Refuses what was begun with other data, or other settings of a cell."""
+    old = before.get("fingerprints", {})
+    changed = [
+      key for key in self._fixed if before.get(key) != self.record[key]
+    ]
+    begun = [cell.name for cell in self.cells if self.folder.has(cell.model)]
+    if old and "settings" in changed:
+      changed.remove("settings")
+      changed += [
+        f"settings of {n}" for n in begun if old.get(n, now[n]) != now[n]
+      ]
+    if changed:
+      raise ValueError(
+        f"Expected the same {changed[0]} as in {self.folder.file(_RECORD)},"
+        " whose run would be resumed. Choose another out_dir."
+      )
+
+  def adopt(self, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Takes results by cell name that were measured elsewhere."""
+    self._adopted = dict(found)
+
+  def keep(self, store: grid_records.Store) -> None:
+    """Writes a record of every cell that is done from now on."""
+    self._store = store
+    self._sources = grid_records.commit()
+
+  def result(self, cell: Cell) -> Optional[Mapping[str, Any]]:
+    """What is known of a cell, from here or from elsewhere."""
+    found = self.folder.read_json(f"{cell.name}.json")
+    return found or self._adopted.get(cell.name)
+
+  def results(self) -> dict[str, Mapping[str, Any]]:
     """What is done, by cell name and in the order of the cells."""
-    found = {}
-    for cell in self.cells:
-      result = self.folder.read_json(f"{cell.name}.json")
-      if result is not None:
-        found[cell.name] = result
-    return found
+    found = {cell.name: self.result(cell) for cell in self.cells}
+    return {name: result for name, result in found.items() if result}
+
+  def left(self, wanted: Sequence[Cell]) -> list[Cell]:
+    """Cells without a result, and trainings elsewhere whose model they need."""
+    left = {cell for cell in wanted if not self.result(cell)}
+    while True:
+      needed = {cell.training for cell in left} - left
+      needed = {cell for cell in needed if not self._has(cell)}
+      if not needed:
+        return [cell for cell in self.cells if cell in left]
+      left |= needed
 
   def run(self, wanted: Sequence[Cell]) -> None:
     """Runs what is not done; each result is written when its cell ends."""
     from tf_privrob import progress
+    from tf_privrob import run_folder
 
-    done = [cell for cell in wanted if self._has(cell)]
-    line = progress.Progress(len(wanted), "cells", len(done), interval=0)
-    for cell in wanted:
-      if self._has(cell):
-        continue
+    left = self.left(wanted)
+    count = len({*left, *wanted})
+    line = progress.Progress(count, "cells", count - len(left), interval=0)
+    for cell in left:
       print(f"cell {cell.name}", file=sys.stderr, flush=True)
       result = {**dataclasses.asdict(cell), "model": cell.model}
-      result.update(self.measure(cell))
+      result = run_folder.to_jsonable({**result, **self.measure(cell)})
+      if self._store:  # first: what is done has its record, whatever happens
+        figures = self.compact(result)
+        record = grid_records.make(self, cell, figures, self._sources)
+        self._store.write(record, self.group)
       self.folder.write_json(f"{cell.name}.json", result)
       self.write_results()
       line.update(note=f"{cell.name}, {result['seconds']:.0f} s")
 
-  def write_results(self) -> dict[str, dict]:
+  def write_results(self) -> dict[str, Mapping[str, Any]]:
     """results.json; returns the results."""
     results = self.results()
     self.folder.write_json("results.json", {**self.payload(), "cells": results})
@@ -168,3 +279,44 @@ class Experiment(abc.ABC):
 
   def _has(self, cell: Cell) -> bool:
     return self.folder.has(f"{cell.name}.json")
+
+  # The page.
+
+  @abc.abstractmethod
+  def tables(self, results: Mapping[str, Any]) -> list[grid_page.Table]:
+    """Those of the page; the ones without rows are left out."""
+
+  def figures(
+    self, results: Mapping[str, Any]
+  ) -> Iterable[tuple[str, str, Any]]:
+    """File name, caption and figure of each; a figure may be None."""
+    del results
+    return ()
+
+  @abc.abstractmethod
+  def notes(self) -> list[str]:
+    """How to read it all."""
+
+  def heading(self) -> str:
+    """The title with the data set, where there is one."""
+    name = self.record.get("dataset")
+    return f"{self.title}: {name}" if name else self.title
+
+  def write(self) -> None:
+    """results.json, table.md, the figures and index.html."""
+    results = self.write_results()
+    tables = [table for table in self.tables(results) if table.rows]
+    heading = f"{self.heading()}, scale {self.record['scale']}"
+    text = grid_page.markdown(heading, tables, self.notes())
+    self.folder.write_text("table.md", text)
+    pictures = []
+    for name, caption, figure in self.figures(results):
+      if figure is not None:
+        path = self.folder.file(f"{name}.svg")
+        grid_plots.save(figure, path)
+        svg = path.read_text(encoding="utf-8")
+        pictures.append(grid_page.Picture(name, caption, svg))
+    page = grid_page.html(
+      self.record, self.heading(), len(results), pictures, tables, self.notes()
+    )
+    self.folder.write_text("index.html", page)

@@ -8,6 +8,7 @@ import sys
 from absl import flags
 
 from experiments.grid import engine as grid
+from experiments.grid import records as grid_records
 
 EVERY = "all"  # data sets, where an experiment has several
 DATASET = flags.DEFINE_string("dataset", "mnist_5k", "Name of a data set.")
@@ -19,6 +20,12 @@ DATA_DIR = flags.DEFINE_string(
 )
 _OUT_DIR = flags.DEFINE_string("out_dir", None, "Folder to write.")
 _RESUME = flags.DEFINE_bool("resume", False, "Keep the cells that are done.")
+_RECORDS = flags.DEFINE_string(
+  "records",
+  None,
+  "Folder for a committed record of each cell that is done; none by default."
+  " --resume takes cells from it, or else from results/ of the checkout.",
+)
 _CELLS = flags.DEFINE_string(
   "cells",
   "",
@@ -76,11 +83,17 @@ def run(make, wanted: list[grid.Cell]) -> None:
 
   tf.get_logger().setLevel("ERROR")  # each cell traces its own graphs
   module = sys.modules["__main__"].__spec__
-  name = module.name if module else "experiments"
+  name = module.name.replace(".__main__", "") if module else "experiments"
   experiment = make(
     _OUT_DIR.value, f"python -m {name} {shlex.join(sys.argv[1:])}"
   )
   experiment.open(_RESUME.value)
+  store = grid_records.Store(_RECORDS.value or grid_records.COMMITTED)
+  if _RESUME.value:
+    found = store.matching(experiment).items()
+    experiment.adopt({name: record.figures for name, record in found})
+  if _RECORDS.value:
+    experiment.keep(store)
   experiment.run(wanted)
   experiment.write()
   print(experiment.folder.file("table.md").read_text(encoding="utf-8"))

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
 from experiments.grid import engine as grid
-from experiments.grid import page as grid_page
-from experiments.grid import plots as grid_plots
+
+# Fingerprints take settings as for a training set of this size.
+LARGE = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+  """Stands in for data that are not loaded: cells and pages need none.
+
+  Attributes:
+    name: The data set by name.
+    names: The data sets of a scale, where it has several.
+    num_train: Not known.
+    split: Not known.
+  """
+
+  name: str = ""
+  names: Sequence[str] = ()
+  num_train: int = 0
+  split: str = "Not loaded."
 
 
 class ModelExperiment(grid.Experiment):
@@ -86,42 +102,3 @@ class ModelExperiment(grid.Experiment):
     if self._model[0] is None:
       self._model = (cell.model, self.load(cell, folder))
     return self.examine(cell, self._model[1], folder)
-
-  # The page.
-
-  title = ""
-
-  def tables(self, results: Mapping[str, dict]) -> list[grid_page.Table]:
-    """Those of the page; the ones without rows are left out."""
-    raise NotImplementedError
-
-  def figures(
-    self, results: Mapping[str, dict]
-  ) -> Iterable[tuple[str, str, Any]]:
-    """File name, caption and figure of each; a figure may be None."""
-    raise NotImplementedError
-
-  def notes(self) -> list[str]:
-    """How to read it all."""
-    raise NotImplementedError
-
-  def write(self) -> None:
-    """results.json, table.md, the figures and index.html."""
-    results = self.write_results()
-    title = f"{self.title}: {self.record['dataset']}"
-    tables = [table for table in self.tables(results) if table.rows]
-    heading = f"{title}, scale {self.record['scale']}"
-    self.folder.write_text(
-      "table.md", grid_page.markdown(heading, tables, self.notes())
-    )
-    pictures = []
-    for name, caption, figure in self.figures(results):
-      if figure is not None:
-        path = self.folder.file(f"{name}.svg")
-        grid_plots.save(figure, path)
-        svg = path.read_text(encoding="utf-8")
-        pictures.append(grid_page.Picture(name, caption, svg))
-    page = grid_page.html(
-      self.record, title, len(results), pictures, tables, self.notes()
-    )
-    self.folder.write_text("index.html", page)

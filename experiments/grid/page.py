@@ -105,14 +105,19 @@ def accuracy_at(result, radius: float) -> float:
 
 def markdown(title: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
   """table.md."""
-  lines = [f"# {title}"]
+  found = [f"# {title}", ""]
   for table in tables:
-    lines += ["", f"## {table.title}", "", _row(table.head)]
-    lines += [_row(["---"] * len(table.head))]
-    lines += [_row(row) for row in table.rows]
-  lines += ["", "## Notes", ""]
-  lines += [f"- {note}" for note in notes]
-  return "\n".join(lines) + "\n"
+    found += lines(table, "##")
+  found += ["## Notes", ""]
+  found += [f"- {note}" for note in notes]
+  return "\n".join(found) + "\n"
+
+
+def lines(table: Table, marks: str) -> list[str]:
+  """A table in Markdown, below a heading with these marks."""
+  found = [f"{marks} {table.title}", "", _row(table.head)]
+  found += [_row(["---"] * len(table.head))]
+  return [*found, *map(_row, table.rows), ""]
 
 
 def html(

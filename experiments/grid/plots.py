@@ -76,7 +76,10 @@ def legend(figure, columns: int, title: str = "") -> None:
 
 def save(figure, path: str | os.PathLike) -> None:
   """Writes a figure whole; the format follows from the name."""
+  import matplotlib
+
   svg = os.fspath(path).endswith(".svg")
   metadata = {"Date": None} if svg else {}
-  with files.writing(path) as draft:
+  # Without the style's salt no two drawings are the same.
+  with matplotlib.rc_context(_STYLE), files.writing(path) as draft:
     figure.savefig(draft, facecolor="white", dpi=110, metadata=metadata)

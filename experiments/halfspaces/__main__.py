@@ -14,6 +14,8 @@ run goes on with the same command and --resume.
 
 from __future__ import annotations
 
+import dataclasses
+
 from experiments import command
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
@@ -30,7 +32,9 @@ from tf_privrob.runs import train as training
 class Experiment(grid_models.ModelExperiment):
   """Perceptrons, networks, and sample sizes."""
 
+  study = "halfspaces"
   title = "Robust and private halfspaces"
+  axes = ("batches", "cnn_dp_epsilons")
 
   def all_cells(self, scale: halfspaces_cells.Scale):
     """Perceptrons first."""
@@ -59,6 +63,18 @@ class Experiment(grid_models.ModelExperiment):
       return halfspaces_rates.rates_cell(cell.part, scale)
     return halfspaces_measure.attack_cell(self.scale, self.dataset, model)
 
+  def settings_of(self, cell: halfspaces_cells.Cell) -> dict:
+    """Sample sizes depend on nothing but their own scale."""
+    if cell.recipe != halfspaces_cells.RATES:
+      return super().settings_of(cell)
+    return dataclasses.asdict(halfspaces_rates.SCALES[self.scale.rates])
+
+  def compact(self, result):
+    """Means and errors in place of all trials; shares with four digits."""
+    if result["recipe"] != halfspaces_cells.PERCEPTRON:
+      return result
+    return {**result, "rows": [_compact(row) for row in result["rows"]]}
+
   def tables(self, results):
     """Accuracies, robust accuracies, networks, sample sizes, speed."""
     return [
@@ -76,6 +92,20 @@ class Experiment(grid_models.ModelExperiment):
   def notes(self) -> list[str]:
     """How to read it all."""
     return halfspaces_page.notes(self.record) + halfspaces_rates_page.notes()
+
+
+def _compact(row: dict) -> dict:
+  """A row without its single trials; of the robust errors the largest."""
+  dropped = ("accuracies", "robust_error")
+  kept = {k: v for k, v in row.items() if k not in dropped}
+  kept["robust"] = [round(value, 4) for value in row["robust"]]
+  return {**kept, "largest_robust_error": max(row["robust_error"])}
+
+
+def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
+  """The experiment without its data."""
+  scale = halfspaces_cells.SCALES[scale_name]
+  return Experiment(out_dir, scale_name, scale, grid_models.Named(dataset))
 
 
 def _cells(scale: halfspaces_cells.Scale):

@@ -25,11 +25,18 @@ from tf_privrob.runs import train as training
 class Experiment(grid_models.ModelExperiment):
   """Trainings, certificates and attacks inside the radii."""
 
+  study = "smoothing"
   title = "Private and certified"
+  axes = ("dp_epsilons", "stddevs", "attacked")
+  choices = ("recipes",)
 
   def all_cells(self, scale: smoothing_cells.Scale):
     """Model by model, training first."""
     return smoothing_cells.cells(scale)
+
+  def config(self, cell: smoothing_cells.Cell):
+    """The settings of the method, as for a large training set."""
+    return smoothing_cells.settings(cell, self.scale, grid_models.LARGE)
 
   def payload(self) -> dict:
     """Adds what is published."""
@@ -74,6 +81,12 @@ class Experiment(grid_models.ModelExperiment):
   def notes(self) -> list[str]:
     """How to read it all."""
     return smoothing_page.notes(self.record)
+
+
+def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
+  """The experiment without its data."""
+  scale = smoothing_scales.SCALES[scale_name]
+  return Experiment(out_dir, scale_name, scale, grid_models.Named(dataset))
 
 
 def main() -> None:

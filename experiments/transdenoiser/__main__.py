@@ -28,7 +28,10 @@ class Experiment(grid_models.ModelExperiment):
   Args: see `ModelExperiment`; `parts` are the public and the private data.
   """
 
+  study = "transdenoiser"
   title = "TransDenoiser"
+  axes = ("dp_epsilons", "attack_norms", "swept_norm")
+  choices = ("recipes",)
 
   def __init__(self, out_dir, scale_name, scale, parts, command_line=""):
     self.parts = parts
@@ -38,6 +41,12 @@ class Experiment(grid_models.ModelExperiment):
   def all_cells(self, scale: transdenoiser_cells.Scale):
     """The public classifier, the models, the audits."""
     return transdenoiser_cells.cells(scale)
+
+  def config(self, cell: transdenoiser_cells.Cell):
+    """The settings of the method, as for a large training set."""
+    if cell.recipe not in self.scale.recipes:
+      return None
+    return transdenoiser_cells.settings(cell, self.scale, grid_models.LARGE)
 
   @property
   def classifier(self):
@@ -95,6 +104,16 @@ class Experiment(grid_models.ModelExperiment):
   def notes(self) -> list[str]:
     """How to read it all."""
     return transdenoiser_page.notes(self.record)
+
+
+def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
+  """The experiment without its data."""
+  from experiments.transdenoiser import measure as transdenoiser_measure
+
+  scale = transdenoiser_cells.SCALES[scale_name]
+  named = grid_models.Named(dataset)
+  parts = transdenoiser_measure.Parts(named, named)
+  return Experiment(out_dir, scale_name, scale, parts)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The headline of docs/results.md, on the full data set."""
+"""The first section of docs/notebook.md, on the full data set."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One seed in several processes; docs/results.md tells what may differ."""
+"""One seed in several processes; docs/notebook.md tells what may differ."""
 
 import os
 import subprocess

@@ -115,7 +115,7 @@ class DPSGDConfig:
 
   @classmethod
   def presets(cls) -> dict[str, DPSGDConfig]:
-    """Settings by name; `docs/results.md` has what they reach."""
+    """Settings by name; `docs/notebook.md` has what they reached."""
     return {
       "mnist_5k": cls(
         batch_size=512,

@@ -80,7 +80,7 @@ class DPSmoothConfig(method_config.DPSGDConfig):
 
   @classmethod
   def presets(cls) -> dict[str, DPSmoothConfig]:
-    """Settings by name; `docs/results.md` has what they reach."""
+    """Settings by name; `docs/notebook.md` has what they reached."""
     common = {
       "dp_delta": 1e-6,
       "l2_clip_norm": 0.5,

@@ -17,6 +17,8 @@ and --resume, and other data sets go into the same folder by --resume, too.
 
 from __future__ import annotations
 
+import pathlib
+
 from absl import flags
 
 from experiments import command
@@ -48,7 +50,9 @@ class Experiment(grid_models.ModelExperiment):
     robust_dir: where the models are that are not trained here.
   """
 
+  study = "membership"
   title = "Membership inference"
+  choices = ("models",)
 
   def __init__(self, *arguments, robust_dir: str | None = None):
     self.robust_dir = robust_dir
@@ -62,6 +66,27 @@ class Experiment(grid_models.ModelExperiment):
   def all_cells(self, scale: membership_cells.Scale):
     """Model by model."""
     return membership_cells.cells(scale)
+
+  def config(self, cell: membership_cells.Cell):
+    """The settings of the method, as for the training set of the preset."""
+    from experiments.privacy_risks.membership import train as membership_train
+
+    recipe = self.scale.models[cell.model].recipe
+    return membership_train.settings(recipe, recipe.preset_size)
+
+  def missing(self, cell: membership_cells.Cell) -> str:
+    """Models that are trained elsewhere must be there."""
+    names = [name for name in (cell.model, cell.original) if name]
+    needed = [membership_cells.Cell(name, "train") for name in names]
+    try:
+      membership_cells.available(self.scale, needed, self.robust_dir)
+    except ValueError as error:
+      return " ".join(str(error).split())
+    return ""
+
+  def flags(self) -> list[str]:
+    """Where the models are that are not trained here."""
+    return [f"--robust_dir={self.robust_dir}"] if self.robust_dir else []
 
   def train(self, cell: membership_cells.Cell, folder) -> dict:
     """A model that is trained here, or what is known of one that was."""
@@ -123,6 +148,21 @@ class Experiment(grid_models.ModelExperiment):
   def notes(self) -> list[str]:
     """How to read it all."""
     return membership_notes.notes(self.record, self.results())
+
+
+def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
+  """The experiment without its data; one folder has all data sets.
+
+  The models of privacy_risks.training are where the queue trains them.
+  """
+  del dataset
+  scale = membership_scales.SCALES[scale_name]
+  named = grid_models.Named(names=scale.datasets)
+  robust_dir = None
+  if scale.robust is not None:
+    studies = pathlib.Path(out_dir).parent.parent
+    robust_dir = str(studies / "training" / scale.robust)
+  return Experiment(out_dir, scale_name, scale, named, robust_dir=robust_dir)
 
 
 def main() -> None:

@@ -31,7 +31,9 @@ from tf_privrob.runs import train as training
 class Experiment(grid_models.ModelExperiment):
   """Trainers and what their models withstand; `dataset` is a `Datasets`."""
 
+  study = "training"
   title = "Robust training"
+  choices = ("recipes",)
 
   def about_data(self, dataset) -> dict[str, str]:
     """Names only: what was found of each is in its trainings."""
@@ -41,6 +43,11 @@ class Experiment(grid_models.ModelExperiment):
   def all_cells(self, scale: robust_training_cells.Scale):
     """Model by model."""
     return robust_training_cells.cells(scale)
+
+  def config(self, cell: robust_training_cells.Cell):
+    """The settings of the method, as for the training set of the preset."""
+    recipe = self.scale.recipes[cell.recipe]
+    return robust_training_cells.settings(recipe, recipe.preset_size)
 
   def train(self, cell: robust_training_cells.Cell, folder) -> dict:
     """A model, with the settings of its recipe."""
@@ -85,6 +92,14 @@ class Experiment(grid_models.ModelExperiment):
   def notes(self) -> list[str]:
     """How to read it all."""
     return robust_training_page.notes(self.record, self.results())
+
+
+def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
+  """The experiment without its data; one folder has all data sets."""
+  del dataset
+  scale = robust_training_scales.SCALES[scale_name]
+  named = grid_models.Named(names=scale.datasets)
+  return Experiment(out_dir, scale_name, scale, named)
 
 
 def main() -> None:

@@ -75,7 +75,7 @@ class SoundDPALConfig(method_config.DPSGDConfig):
 
   @classmethod
   def presets(cls) -> dict[str, SoundDPALConfig]:
-    """Settings by name; `docs/results.md` has what they reach."""
+    """Settings by name; `docs/notebook.md` has what they reached."""
     common = {
       "learning_rate": 4.0,
       "l2_clip_norm": 0.5,

@@ -104,7 +104,7 @@ class HalfspacesConfig:
 
   @classmethod
   def presets(cls) -> dict[str, HalfspacesConfig]:
-    """Settings by name; `docs/results.md` has what they reach."""
+    """Settings by name; `docs/notebook.md` has what they reached."""
     return {
       "mnist": cls(),
       "mnist_literal": cls(composition="paper_literal", accountant="rdp"),

@@ -104,7 +104,7 @@ class PixelDPConfig(method_config.DPSGDConfig):
 
   @classmethod
   def presets(cls) -> dict[str, PixelDPConfig]:
-    """Settings by name; `docs/results.md` has what they reach."""
+    """Settings by name; `docs/notebook.md` has what they reached."""
     plain = {
       "sampler": "shuffle",
       "optimizer": "adam",

@@ -1,0 +1,311 @@
+"""Runs the long cells of all studies, one at a time, over many sessions.
+
+python -m experiments.grid.queue --list
+python -m experiments.grid.queue --minutes=150 --nice
+
+The next cell is the first of `agenda.AGENDA` that has no record yet. It runs in
+a process of its own with the checkpoints of its study, below runs/studies, and
+its record goes to results/. The queue may be stopped at any moment, and goes on
+with the same command. Data come from $TF_PRIVROB_DATA.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Callable
+
+from absl import flags
+
+from experiments import command
+from experiments.grid import agenda
+from experiments.grid import engine as grid
+from experiments.grid import records as grid_records
+from experiments.grid import studies
+
+_MINUTES = flags.DEFINE_float(
+  "minutes", 150.0, "No cell is started that does not fit, none runs longer."
+)
+_NICE = flags.DEFINE_bool("nice", False, "Run at the lowest priority.")
+_LIST = flags.DEFINE_bool("list", False, "Show what is done, running and left.")
+_STATE = "queue.json"
+_LOCK = "queue.lock"
+_EMBEDDED = ("", "mnist_5k", "digits")
+_PARENT_DIED = 1  # PR_SET_PDEATHSIG of Linux
+_LEAST = 5.0  # minutes worth starting a cell for that no session can finish
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+  """Where everything is.
+
+  Attributes:
+    runs: Folders of the studies, with checkpoints; not committed.
+    records: Records of what is done; committed.
+  """
+
+  runs: pathlib.Path = pathlib.Path("runs/studies")
+  records: pathlib.Path = pathlib.Path("results")
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """A cell of the agenda.
+
+  Attributes:
+    row: Where it stands in the agenda.
+    cell: The cell.
+    words: The command line behind `python`.
+    done: Whether it has a record with the settings of today.
+    waiting: Why it cannot be run yet, "" if it can.
+  """
+
+  row: agenda.Row
+  cell: grid.Cell
+  words: tuple[str, ...]
+  done: bool
+  waiting: str
+
+  @property
+  def name(self) -> str:
+    """Study, scale, data set and cell."""
+    row = self.row
+    place = [row.study, row.scale, row.dataset, self.cell.name]
+    return " ".join(word for word in place if word)
+
+
+def tasks(rows: Sequence[agenda.Row], places: Places) -> list[Task]:
+  """All cells of the agenda, each once, trainings before what needs them."""
+  found: dict[tuple[str, str, str], Task] = {}
+  known = {}
+  store = grid_records.Store(places.records)
+  for row in rows:
+    key = (row.study, row.scale, row.dataset)
+    if key not in known:
+      experiment = studies.described(*key, places.runs)
+      known[key] = experiment, store.of(experiment)
+    experiment, done = known[key]
+    for cell in grid.select(experiment.cells, row.cells):
+      place = (row.study, experiment.group, cell.name)
+      if place not in found:
+        found[place] = _task(row, cell, experiment, done, places)
+  return list(found.values())
+
+
+def _task(row, cell, experiment, done, places: Places) -> Task:
+  record = done.get(cell.name)
+  words = studies.command(experiment, row.scale, row.dataset, cell.name)
+  return Task(
+    row,
+    cell,
+    (*words, f"--records={places.records}"),
+    record is not None and record.fingerprint == experiment.fingerprint(cell),
+    missing_data(row.dataset) or experiment.missing(cell),
+  )
+
+
+def missing_data(dataset: str) -> str:
+  """Why a data set cannot be read here, "" if it can."""
+  from tf_privrob.data import sources
+
+  folder = os.environ.get(sources.DATA_VARIABLE)
+  if dataset in _EMBEDDED:
+    return ""
+  if not folder:
+    return f"${sources.DATA_VARIABLE} is not set, for {dataset}.npz"
+  path = pathlib.Path(folder).expanduser() / f"{dataset}.npz"
+  return "" if path.is_file() else f"there is no file {path}"
+
+
+class Queue:
+  """Runs tasks one at a time.
+
+  Args:
+    places: Where everything is.
+    minutes: How long it may take.
+    nice: Whether it runs at the lowest priority.
+    clock: Gives the time in seconds.
+  """
+
+  def __init__(
+    self,
+    places: Places,
+    minutes: float,
+    nice: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+  ):
+    from tf_privrob import run_folder
+
+    self._places = places
+    self._minutes = minutes
+    self._nice = nice
+    self._folder = run_folder.RunFolder(places.runs)
+    self._clock = clock
+    self._deadline = clock() + 60 * minutes
+    self._lock = -1
+
+  def run(self, todo: Sequence[Task]) -> list[str]:
+    """Runs what fits; returns the names of the cells that failed."""
+    failed: dict[str, Task] = {}
+    with self._locked():
+      for task in todo:
+        lost = {(t.row.study, t.cell.model) for t in failed.values()}
+        if task.done or task.waiting or not self._fits(task):
+          continue
+        if (task.row.study, task.cell.training.model) in lost:
+          continue
+        if not self._run_one(task):
+          failed[task.name] = task
+        if self._left() <= 0:
+          break
+    return list(failed)
+
+  def _left(self) -> float:
+    return (self._deadline - self._clock()) / 60
+
+  def _fits(self, task: Task) -> bool:
+    """Whether it can be done in time, or is longer than any session."""
+    needed = max(task.row.minutes - self.spent().get(task.name, 0.0), 1.0)
+    if needed > self._minutes:
+      return self._left() >= _LEAST
+    return needed <= self._left()
+
+  def spent(self) -> dict[str, float]:
+    """Minutes that cells have run so far, by name."""
+    return (self._folder.read_json(_STATE) or {}).get("spent", {})
+
+  def _run_one(self, task: Task) -> bool:
+    """Runs a cell until it is done or time is up; whether it did not fail."""
+    left = f"{self._left():.0f} min left"
+    print(f"{task.name}, about {task.row.minutes:g} min, {left}", flush=True)
+    started, before = self._clock(), self.spent()
+    log = self._folder.file(f"log/{task.name.replace('/', ' ')}.txt")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as stream:
+      child = subprocess.Popen(
+        [sys.executable, *task.words],
+        stdout=stream,
+        stderr=stream,
+        pass_fds=[self._lock],  # held as long as the cell runs
+        preexec_fn=self._prepare,
+      )
+    try:
+      while child.poll() is None and self._left() > 0:
+        minutes = before.get(task.name, 0.0) + (self._clock() - started) / 60
+        spent = {**before, task.name: round(minutes, 2)}
+        state = {"running": task.name, "process": child.pid, "spent": spent}
+        self._folder.write_json(_STATE, state)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+          child.wait(min(10.0, max(60 * self._left(), 0.1)))
+    finally:
+      stopped = child.poll() is None
+      if stopped:
+        child.terminate()
+      child.wait()
+    if stopped:
+      print("Stopped at the limit; its checkpoints stay.", flush=True)
+    elif child.returncode:
+      print(f"Failed, see {log}.", flush=True)
+    return stopped or child.returncode == 0
+
+  def _prepare(self) -> None:
+    """In the process of a cell: low priority, and an end with the queue's."""
+    import ctypes
+
+    if self._nice:
+      os.nice(19)
+    if sys.platform == "linux":
+      ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGTERM)
+
+  @contextlib.contextmanager
+  def _locked(self) -> Iterator[None]:
+    """Refuses a second queue in the same folder."""
+    self._folder.path.mkdir(parents=True, exist_ok=True)
+    self._lock = os.open(self._folder.file(_LOCK), os.O_RDWR | os.O_CREAT)
+    try:
+      if not _acquire(self._lock):
+        raise ValueError(
+          f"Expected no other queue in {self._folder.path}, found one at work"
+          f" on {running(self._places)!r}. Wait for it, or end it."
+        )
+      yield
+    finally:
+      os.close(self._lock)
+
+
+def _acquire(descriptor: int) -> bool:
+  try:
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError:
+    return False
+  return True
+
+
+def running(places: Places) -> str:
+  """The name of the cell that runs now, "" if none does."""
+  from tf_privrob import run_folder
+
+  folder = run_folder.RunFolder(places.runs)
+  if not folder.has(_LOCK):
+    return ""
+  with open(folder.file(_LOCK), "rb") as stream:
+    if _acquire(stream.fileno()):
+      return ""
+  return (folder.read_json(_STATE) or {}).get("running", "")
+
+
+def listing(todo: Sequence[Task], now: str, spent: dict[str, float]) -> str:
+  """One line for each cell, and what is left in all."""
+  lines, totals = [], {}
+  for task in todo:
+    state = "waiting" if task.waiting else "left"
+    state = "done" if task.done else state
+    state = "running" if task.name == now else state
+    count, minutes = totals.get(state, (0, 0.0))
+    totals[state] = (count + 1, minutes + task.row.minutes)
+    line = f"{state:8}{task.row.minutes:6g} min  {task.name}"
+    if task.name in spent and not task.done:
+      line += f" ({spent[task.name]:.0f} min run so far)"
+    if state == "waiting":
+      line += f" ({task.waiting})"
+    lines.append(line)
+  words = [
+    f"{count} {state} ({minutes / 60:.1f} h)"
+    for state, (count, minutes) in totals.items()
+  ]
+  return "\n".join([*lines, f"Estimated: {', '.join(words)}."])
+
+
+def main() -> None:
+  """Shows the list, or runs what fits."""
+  os.chdir(grid_records.ROOT)
+  if not _MINUTES.value > 0:
+    raise ValueError(f"Expected --minutes above 0, received {_MINUTES.value}.")
+  places = Places()
+  queue = Queue(places, _MINUTES.value, _NICE.value)
+  todo = tasks(agenda.AGENDA, places)
+  if _LIST.value:
+    print(listing(todo, running(places), queue.spent()))
+    return
+  try:
+    failed = queue.run(todo)
+  except KeyboardInterrupt:
+    sys.exit("Stopped. What was done is on disk; the same command goes on.")
+  if failed:
+    raise ValueError(
+      f"Expected every cell to end well, but these failed: {', '.join(failed)}."
+      " Their logs are in runs/studies/log; the same command tries them again."
+    )
+
+
+if __name__ == "__main__":
+  command.run(main)

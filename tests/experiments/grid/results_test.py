@@ -1,0 +1,120 @@
+"""The pages of docs/ are what the records say."""
+
+import pathlib
+import re
+import shutil
+
+import pytest
+
+from experiments.grid import headlines
+from experiments.grid import records as grid_records
+from experiments.grid import results as grid_results
+from experiments.grid import studies
+
+_DOCS = grid_records.ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+  """All pages, made anew from the committed records."""
+  folder = tmp_path_factory.mktemp("docs")
+  shutil.copy(_DOCS / "results.md", folder)
+  paths = grid_results.write(folder, grid_records.Store())
+  return folder, [path.relative_to(folder) for path in paths]
+
+
+def _version(path):
+  return re.search(r"Matplotlib v[\d.]+", path.read_text(encoding="utf-8"))
+
+
+def test_pages_and_records_are_the_same(written):
+  folder, paths = written
+  for path in paths:
+    made, kept = folder / path, _DOCS / path
+    assert kept.is_file(), f"{path} is missing: run make results"
+    if path.suffix == ".svg" and _version(made)[0] != _version(kept)[0]:
+      continue  # another matplotlib draws the same in other words
+    same = made.read_bytes() == kept.read_bytes()
+    assert same, f"{path} differs from the records: run make results"
+
+
+def test_every_page_has_records(written):
+  _, paths = written
+  kept = (_DOCS / "results").glob("*")
+  extra = {path.relative_to(_DOCS) for path in kept} - set(paths)
+  assert not extra, "these have no records: delete them"
+
+
+def test_every_record_is_in_its_place_and_of_a_cell():
+  store = grid_records.Store()
+  for study in studies.STUDIES:
+    for path in store.files(study):
+      place = path.relative_to(store.folder.file(study)).with_suffix("")
+      group, name = place.parts[0], str(pathlib.Path(*place.parts[1:]))
+      record = store.read(study, group, name)
+      experiment = studies.described(
+        study, record.scale, record.dataset, "runs"
+      )
+      assert (record.study, record.cell) == (study, name)
+      assert experiment.group == group
+      assert name in [cell.name for cell in experiment.cells]
+      assert path.stat().st_size < 40_000
+
+
+def test_a_changed_record_changes_the_page(tmp_path):
+  store = grid_records.Store(tmp_path / "records")
+  first = next(h for h in headlines.HEADLINES if h.study == "audits")
+  shutil.copytree(
+    grid_records.COMMITTED / "audits", tmp_path / "records" / "audits"
+  )
+  record = store.read("audits", "full", first.cell)
+  changed = {**record.figures, "verdict": "sees nothing"}
+  payload = {**record.to_json(), "figures": changed, "audited": 0.125}
+  store.write(grid_records.Record.from_json(payload), "full")
+  shutil.copy(_DOCS / "results.md", tmp_path)
+  grid_results.write(tmp_path, store)
+  for name in ("results.md", "results/audits.md"):
+    assert "sees nothing" in (tmp_path / name).read_text()
+  assert ">= 0.12" in (tmp_path / "results.md").read_text()
+
+
+def test_without_a_record_there_is_a_command_and_no_figure(tmp_path):
+  store = grid_records.Store(tmp_path / "none")
+  rows = headlines.markdown(store).splitlines()[4:]
+  assert len(rows) == len(headlines.HEADLINES)
+  for row in rows:
+    assert "not yet recorded: `python -m experiments." in row
+    assert row.endswith("|  |  |")  # neither a budget nor a date
+
+
+def test_headlines_name_cells_that_exist():
+  for headline in headlines.HEADLINES:
+    experiment = studies.described(
+      headline.study, headline.scale, headline.dataset, "runs"
+    )
+    names = [cell.name for cell in experiment.cells]
+    assert headline.cell in names, headline.title
+
+
+def test_the_page_of_results_is_short_and_has_its_marks():
+  text = (_DOCS / "results.md").read_text(encoding="utf-8")
+  assert len(text.splitlines()) <= 150
+  with pytest.raises(ValueError, match="Put them back"):
+    grid_results.with_part("# Results\n", "a table")
+
+
+def test_the_notebook_says_what_it_is():
+  text = (_DOCS / "notebook.md").read_text(encoding="utf-8")
+  assert "typed by hand, without records" in " ".join(text.split()[:40])
+
+
+def test_the_headline_of_halfspaces_is_at_one_budget():
+  row = {"dp_epsilon": 1.0, "dp_delta": 1e-4, "claimed": 1.0, "proven": 1.7701}
+  row.update(condition="on Sundays", accuracy=0.8, standard_error=0.01)
+  more = {**row, "dp_delta": 1e-2, "accuracy": 0.9}
+  worse = {**row, "accuracy": 0.7}
+  headline = next(h for h in headlines.HEADLINES if h.study == "halfspaces")
+  assert headline.show({"rows": [worse, row, more]}) == (
+    "80.00 +- 1.00 %, claimed (1, 0.0001) / proven (1.78, 0.0001)"
+    " (on Sundays) / audited: not run"
+  )
