@@ -123,4 +123,4 @@ def test_help_lists_every_setting():
 def test_evaluating_nothing_says_what_to_do(tmp_path):
   done = _run("experiments.evaluate", f"--run_dir={tmp_path}")
   assert done.returncode == 2
-  assert "python -m experiments.train" in done.stderr
+  assert "python -m tf_privrob train" in done.stderr

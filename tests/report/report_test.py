@@ -252,7 +252,7 @@ def test_a_missing_file_is_not_run(run_dir, name):
   if name in _PARTS:
     part = conftest.part(text, _PARTS[name])
     assert "Not run." in part
-    assert "python -m experiments." in part
+    assert "python -m tf_privrob " in part
     assert "--run_dir=" in part
   assert len(written.summary.splitlines()) == 5
 

@@ -36,7 +36,7 @@ def command(results: results_lib.Results, binary: str) -> str:
     privacy = results.privacy
     alone = privacy and privacy.proven and privacy.sampler in _ALONE
     more = f" --kind={'one_run' if alone else 'step'}"
-  return f"python -m experiments.{binary} --run_dir={folder}{more}"
+  return f"python -m tf_privrob {binary} --run_dir={folder}{more}"
 
 
 def train_command(results: results_lib.Results) -> str:
@@ -59,7 +59,7 @@ def train_command(results: results_lib.Results) -> str:
     for name, item in flags.items()
     if isinstance(item, (bool, int, float, str)) and item != ""
   ]
-  lines = ["python -m experiments.train"]
+  lines = ["python -m tf_privrob train"]
   for part in parts:
     if len(lines[-1]) + len(part) < _COMMAND_WIDTH:
       lines[-1] += f" {part}"

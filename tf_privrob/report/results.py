@@ -155,7 +155,7 @@ def folder_of(path: run_folder.PathLike) -> run_folder.RunFolder:
   if not folder.path.is_dir():
     raise ValueError(
       f"Expected a run folder, found none at {folder.path}. Train one first:"
-      f" python -m experiments.train --run_dir={folder.path}"
+      f" python -m tf_privrob train --run_dir={folder.path}"
     )
   if not folder.has("config.json") and folder.has(f"{NESTED}/config.json"):
     return run_folder.RunFolder(folder.path / NESTED)

@@ -74,7 +74,7 @@ def audit_run(
   if not path.exists():
     raise ValueError(
       f"Expected certificates at {path}, found none. Make them first: python -m"
-      f" experiments.evaluate --run_dir={folder.path} --num_certified=500"
+      f" tf_privrob certify --run_dir={folder.path} --num_certified=500"
     )
   recorded = certify.read(path)
   count = recorded.settings["num_inputs"]

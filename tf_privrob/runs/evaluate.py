@@ -141,14 +141,17 @@ def evaluate(
   attacks,
   certifier,
   *,
-  num_attacked,
+  num_attacked=500,
   num_certified,
   steps=40,
   seed=0,
   resume=False,
   command_line="",
 ) -> dict:
-  """Attacks, certifies and writes metrics.json after each result."""
+  """Attacks, certifies and writes metrics.json after each result.
+
+  Without attacks, results of earlier ones on the same weights stay.
+  """
   from tf_privrob import binomial
   from tf_privrob import certify
   from tf_privrob import models
@@ -164,7 +167,7 @@ def evaluate(
       "They leave no certificate for a single input: pass --num_certified=0.",
     )
   weights = models.fingerprint(model)
-  before = (folder.metrics if resume else None) or {}
+  before = (folder.metrics if resume or not attacks else None) or {}
   if before.get("weights", weights) != weights:
     before = {}
   predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)

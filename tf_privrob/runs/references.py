@@ -72,7 +72,7 @@ def lira(
   if payload is None:
     raise ValueError(
       f"Expected {folder.file(inferring.OUTPUT)}, which says who is judged. Run"
-      f" first: python -m experiments.infer --run_dir={folder.path}"
+      f" first: python -m tf_privrob infer --run_dir={folder.path}"
     )
   dataset, count = source.dataset, payload["num_members"]
   is_in = coins(num_references, 2 * count, seed)
