@@ -59,7 +59,7 @@ def test_train_evaluate_report(tmp_path):
   assert [row["name"] for row in metrics["attacks"]] == ["fgsm", "pgd"]
   accuracy = metrics["clean"]["accuracy"]
   assert all(row["accuracy"] <= accuracy + 0.15 for row in metrics["attacks"])
-  assert metrics["smoothed"]["count"] == 8
+  assert metrics["certified"]["count"] == 8
   page = (folder / "report.html").read_text()
   assert f"{100 * accuracy:.1f}" in page
   privacy = json.loads((folder / "privacy.json").read_text())

@@ -55,8 +55,8 @@ def test_figures_equal_the_files(run_dir, files):
   metrics, privacy = files["metrics.json"], files["privacy.json"]
   expected = [metrics["clean"]["accuracy"]]
   expected += [attack["accuracy"] for attack in metrics["attacks"]]
-  expected += [point["accuracy"] for point in metrics["smoothed"]["curve"]]
-  expected += [metrics["smoothed"]["mean_radius"], 0.999]
+  expected += [point["accuracy"] for point in metrics["certified"]["curve"]]
+  expected += [metrics["certified"]["mean_radius"], 0.999]
   expected += [
     privacy["claimed"]["dp_epsilon"],
     privacy["proven"]["dp_epsilon"],
@@ -267,13 +267,21 @@ def test_an_empty_folder_is_a_page_of_not_run(tmp_path):
   assert json.loads(written.json.read_text())["privacy"] is None
 
 
-@pytest.mark.parametrize("name", ["clean", "attacks", "smoothed"])
+@pytest.mark.usefixtures("no_plots")
+def test_radii_of_an_earlier_version_are_read(tmp_path, files):
+  metrics = files["metrics.json"]
+  metrics["smoothed"] = metrics.pop("certified")
+  written, _ = _write(tmp_path, files)
+  assert not re.search(r"certified +not run", written.summary)
+
+
+@pytest.mark.parametrize("name", ["clean", "attacks", "certified"])
 @pytest.mark.usefixtures("no_plots")
 def test_a_part_of_the_evaluation_may_be_missing(tmp_path, files, name):
   del files["metrics.json"][name]
   written, page = _write(tmp_path, files)
   assert "not run" in page.text
-  word = {"clean": "clean", "attacks": "attacked", "smoothed": "certified"}
+  word = {"clean": "clean", "attacks": "attacked", "certified": "certified"}
   assert re.search(rf"{word[name]} +not run", written.summary)
 
 
@@ -303,8 +311,8 @@ def test_a_corrupt_file_is_named_and_the_rest_is_shown(run_dir, name):
   [
     lambda m: m["attacks"][0].update(accuracy="high"),
     lambda m: m["attacks"][0].update(attack_eps=None),
-    lambda m: m["smoothed"].update(curve=[]),
-    lambda m: m["smoothed"].update(curve=[{"radius": 0.1}]),
+    lambda m: m["certified"].update(curve=[]),
+    lambda m: m["certified"].update(curve=[{"radius": 0.1}]),
     lambda m: m.update(clean={"accuracy": 93.4}),
     lambda m: m.update(clean=[1]),
     lambda m: m.update(attacks=["pgd"]),
@@ -320,7 +328,7 @@ def test_a_bad_figure_is_named_and_never_shown(tmp_path, files, edit):
 
 
 def test_certain_radii_are_of_the_network_itself(tmp_path, files):
-  files["metrics.json"]["smoothed"].update(
+  files["metrics.json"]["certified"].update(
     confidence=1.0, smoothing_stddev=None, num_estimation=None
   )
   written, page = _write(tmp_path, files)
@@ -359,7 +367,8 @@ def test_command_that_trained_has_every_setting(run_dir):
   assert words == [
     "python",
     "-m",
-    "experiments.train",
+    "tf_privrob",
+    "train",
     "--method=dp_sgd",
     "--dataset=mnist_5k",
     "--network=tutorial_cnn",

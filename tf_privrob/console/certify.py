@@ -68,7 +68,7 @@ def main(options: Options, call: command.Call) -> None:
     resume=options.resume,
     command_line=call.line,
   )
-  found = metrics["smoothed"]
+  found = metrics["certified"]
   print(
     f"{found['count']} inputs, {found['abstained']} without an answer; radii"
     f" are {found['kind']}"

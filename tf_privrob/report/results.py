@@ -176,10 +176,12 @@ def read(folder: run_folder.RunFolder) -> Results:
     lambda: metrics_lib.parse_accuracy(measured["clean"]),
   )
   kinds = reader.attempt("certificates.csv", lambda: _kinds(folder))
-  smoothed = measured.get("smoothed") and reader.attempt(
-    "metrics.json, smoothed",
+  # Folders of earlier versions call it "smoothed".
+  radii = measured.get("certified") or measured.get("smoothed")
+  smoothed = radii and reader.attempt(
+    "metrics.json, certified",
     lambda: metrics_lib.parse_smoothed(
-      measured["smoothed"], ("unknown",) if kinds is None else kinds
+      radii, ("unknown",) if kinds is None else kinds
     ),
   )
   membership = reader.file(folder, leakage_lib.FILE, leakage_lib.parse)

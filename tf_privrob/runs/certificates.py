@@ -9,6 +9,11 @@ import numpy as np
 
 RESULT = "certificate_audit.json"
 ROWS = "certificate_audit.csv"
+# By former name, in records of earlier versions, the certifiers of claims.
+_FORMER = {
+  "VerifiedInference": "ClaimedInference",
+  "SecureSGDInference": "ClaimedSizes",
+}
 # What a user chooses; all else follows from the model.
 _CHOSEN = ("num_selection", "num_estimation", "num_draws", "confidence")
 
@@ -25,7 +30,8 @@ def certifier_of(settings: dict, model):
     kind.__name__: kind
     for kind in (certify.RandomizedSmoothing, certify.LinearMargin)
   }
-  name = settings["certifier"]
+  name = _FORMER.get(settings["certifier"], settings["certifier"])
+  settings = {**settings, "certifier": name}
   if name in simple:
     kind = simple[name]
     known = {field.name for field in dataclasses.fields(kind)}
@@ -62,7 +68,7 @@ def audit_run(
   Args:
     folder: run folder with certificates.csv and its record.
     model: the certified model.
-    dataset: whose test part `experiments.evaluate` certified.
+    dataset: whose test part `runs.evaluate` certified.
     command_line: for the record.
     resume: go on with an audit that was stopped.
     **settings: of `certify.audit_certificates`.

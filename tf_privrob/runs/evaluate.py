@@ -51,7 +51,7 @@ def attack_rows(model, dataset, attacks, count, steps, seed, done=()):
 
 
 def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
-  """Certifies evenly spread test examples; the "smoothed" part of metrics."""
+  """Certifies evenly spread test examples; the "certified" part of metrics."""
   from tf_privrob import certify
 
   chosen = np.linspace(0, len(dataset.x_test) - 1, count).round().astype(int)
@@ -180,7 +180,7 @@ def evaluate(
       "interval": binomial.interval(correct, len(predictions)),
     },
     "attacks": list(before.get("attacks", [])),
-    "smoothed": before.get("smoothed"),
+    "certified": before.get("certified", before.get("smoothed")),
     "commands": sorted({*before.get("commands", []), command_line} - {""}),
   }
   folder.write_json("metrics.json", metrics)
@@ -195,7 +195,7 @@ def evaluate(
     save_pictures(folder, model, dataset, predictions, pictures)
   if num_certified:
     validate.positive_int(num_certified=num_certified)
-    metrics["smoothed"] = certify_rows(
+    metrics["certified"] = certify_rows(
       model,
       dataset,
       certifier,
