@@ -42,18 +42,21 @@ def command(results: results_lib.Results, binary: str) -> str:
 def train_command(results: results_lib.Results) -> str:
   """The command that trained the run, with every setting it had.
 
-  Settings that are not plain values (a seed that is kept secret, None) cannot
-  be given on a command line and are left out.
+  A seed that is kept secret is left out. None is said only where a preset might
+  have another value.
   """
   config = results.config
   flags = {name: config.get(name) for name in ("method", "dataset", "network")}
+  if isinstance(flags["method"], str):
+    flags["method"] = flags["method"].split(" (")[0]  # without its variant
   given, fields = config.get("flags"), config.get("config")
   flags.update(given if isinstance(given, Mapping) else {})
   flags["run_dir"] = results.run_dir
   if isinstance(fields, Mapping):
     for name, item in fields.items():
       if name != "seed" or not isinstance(item, str):
-        flags[f"config.{name}"] = item
+        unsaid = item is None and flags.get("preset") and name != "seed"
+        flags[f"config.{name}"] = "None" if unsaid else item
   parts = [
     f"--{name}={shlex.quote(_flag_value(item))}"
     for name, item in flags.items()

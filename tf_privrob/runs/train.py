@@ -263,6 +263,8 @@ def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
   """
   import tensorflow as tf
 
+  from tf_privrob import methods
+
   config = model.config
   variant = getattr(config, "variant", None)
   description = {
@@ -273,7 +275,7 @@ def fit(method, model, dataset, network, folder, resume, flag_values) -> None:
       **dataclasses.asdict(config),
       "seed": None if config.seed is None else "kept out of the run folder",
     },
-    "flags": flag_values,
+    "flags": {"preset": methods.preset_of(method, config), **flag_values},
   }
   # Written once the ledger has accepted the run: never over another run's.
   note = tf.keras.callbacks.LambdaCallback(
