@@ -377,6 +377,7 @@ def test_command_that_trained_has_every_setting(run_dir):
     "--config.l2_clip_norm=1.5",
     "--config.epochs=3",
     "--config.sampler=poisson",
+    "--config.momentum=None",
   ]
 
 

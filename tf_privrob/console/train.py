@@ -12,6 +12,7 @@ import dataclasses
 from typing import Optional
 
 from tf_privrob.console import command
+from tf_privrob.runs import recipes
 from tf_privrob.runs import train as training
 
 
@@ -21,12 +22,14 @@ class Options:
 
   Attributes:
     method: Training method.
-    preset: Settings to start from; --config.<field> overrides one.
-    dataset: Name of a data set.
+    preset: Settings to start from, with their network, data set and value
+      range; a flag overrides any of them, --config.<field> a setting.
+    dataset: Name of a data set; default that of the preset, or mnist_5k.
     data_dir: Folder with <name>.npz; default $TF_PRIVROB_DATA.
-    value_range: Rescale inputs to this range, e.g. -1,1.
+    value_range: Rescale inputs to this range, e.g. -1,1; default that of the
+      method, or of the data set.
     network: Network by name, or the path of a .keras; with --classifier a
-      denoiser.
+      denoiser. Default that of the preset, or tutorial_cnn_tanh.
     classifier: Keras file of a classifier to stay as it is: --network is
       trained as a denoiser in front of it (transdenoiser, secure_sgd).
     public_share: Share of the training data that the classifier was trained on
@@ -40,10 +43,10 @@ class Options:
 
   method: str = "dp_sgd"
   preset: Optional[str] = None
-  dataset: str = "mnist_5k"
+  dataset: Optional[str] = None
   data_dir: Optional[str] = None
   value_range: Optional[str] = None
-  network: str = "tutorial_cnn_tanh"
+  network: Optional[str] = None
   classifier: Optional[str] = None
   public_share: Optional[float] = None
   public_weights: Optional[str] = None
@@ -100,6 +103,16 @@ def main(options: Options, call: command.Call) -> None:
   from tf_privrob import data
 
   command.folder(options.run_dir, trained=False)
+  brought = recipes.recipe(options.method, options.preset)
+  options = dataclasses.replace(
+    options,
+    **{
+      field.name: getattr(brought, field.name)
+      for field in dataclasses.fields(brought)
+      if getattr(options, field.name) is None
+    },
+  )
+  training.require_partner(options.network, options.classifier)
   if options.public_share is not None and not options.classifier:
     raise ValueError(
       "Expected --classifier with --public_share: the public part is what a"

@@ -140,6 +140,23 @@ def load_network(name: str, dataset, seed: int | None):
   return network
 
 
+def require_partner(network: str, classifier: str | None) -> None:
+  """Refuses a denoiser without a classifier, or a classifier as denoiser."""
+  from tf_privrob import models
+
+  if classifier is None and network in models.DENOISERS:
+    raise ValueError(
+      f"--network={network} needs --classifier, the Keras file of what stands"
+      " behind the denoiser. Train one: python -m tf_privrob public_classifier"
+      " --out=runs/public.keras"
+    )
+  if classifier is not None and network in models.NAMES:
+    raise ValueError(
+      f"Expected a denoiser with --classifier, received --network={network},"
+      f" a classifier. Pass one of {', '.join(models.DENOISERS)}."
+    )
+
+
 def build(
   method: str,
   config,
