@@ -428,7 +428,7 @@ def test_a_refuted_claim_is_alarmed_though_the_proof_stands(tmp_path, files):
 
 
 def test_missing_folder_is_refused_with_the_command(tmp_path):
-  with pytest.raises(ValueError, match=r"found none at .*experiments\.train"):
+  with pytest.raises(ValueError, match=r"found none at .*tf_privrob train"):
     report.write(tmp_path / "nowhere")
 
 

@@ -50,6 +50,13 @@ def folder(run_dir: str | None, trained: bool = True):
   if not run_dir:
     raise ValueError("Expected --run_dir, the folder of the run.")
   found = run_folder.RunFolder(run_dir)
+  try:
+    found.path.exists()
+  except OSError as error:
+    raise ValueError(
+      f"Expected --run_dir to be a folder that can be made, received {run_dir}"
+      f" ({error.strerror}). Choose another."
+    ) from error
   if trained and not found.has("model.keras"):
     raise ValueError(
       f"Expected a trained model at {found.file('model.keras')}, found none."

@@ -70,12 +70,21 @@ def parse_attacks(options: Options) -> list[tuple[str, str, float]]:
   from tf_privrob import validate
 
   sizes = {"linf": options.linf_eps, "l2": options.l2_eps, "l1": options.l1_eps}
+  if not options.attacks:
+    raise ValueError(
+      "Expected --attacks=name:norm, received none. To certify without attacks"
+      " use the command certify."
+    )
   triples = []
   for attack in options.attacks:
     name, _, norm = attack.partition(":")
     norm = norm or "linf"
     validate.one_of(attacks.NAMES, attack=name)
     validate.one_of(sizes, norm=norm)
+    if not sizes[norm]:
+      raise ValueError(
+        f"Expected sizes for {attack} in --{norm}_eps, received none."
+      )
     triples += [(name, norm, size) for size in sizes[norm]]
   return triples
 

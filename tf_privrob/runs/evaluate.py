@@ -158,8 +158,11 @@ def evaluate(
   from tf_privrob import validate
   from tf_privrob.certify import certifier as certifier_lib
   from tf_privrob.certify import gate
+  from tf_privrob.methods import checks
 
-  validate.positive_int(num_attacked=num_attacked)
+  validate.positive_int(num_attacked=num_attacked, steps=steps)
+  for _, _, size in attacks:
+    validate.positive(attack_eps=size)
   if num_certified and isinstance(certifier, certify.RandomizedSmoothing):
     gate.check_rows(  # before the attacks, which take long
       certifier_lib.as_logits_fn(model),
@@ -170,6 +173,7 @@ def evaluate(
   before = (folder.metrics if resume or not attacks else None) or {}
   if before.get("weights", weights) != weights:
     before = {}
+  checks.num_classes(model, dataset.input_shape)
   predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)
   correct = int((predictions == dataset.y_test).sum())
   metrics = {
