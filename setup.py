@@ -47,9 +47,8 @@ setuptools.setup(
   long_description=(_ROOT / "README.md").read_text(encoding="utf-8"),
   long_description_content_type="text/markdown",
   license="Apache-2.0",
-  packages=setuptools.find_packages(
-    include=["tf_privrob", "tf_privrob.*", "experiments", "experiments.*"]
-  ),
+  packages=setuptools.find_packages(include=["tf_privrob", "tf_privrob.*"]),
+  entry_points={"console_scripts": ["tf-privrob = tf_privrob.console:main"]},
   python_requires=">=3.9,<3.12",
   install_requires=_INSTALL,
   extras_require={"dev": _DEV, "gpu": ["tensorflow[and-cuda]>=2.15,<2.16"]},

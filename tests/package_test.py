@@ -58,6 +58,8 @@ _MAY_IMPORT = {
   "papers": _LOWER | {"certify", "methods", "privacy"},
   "report": _LOWER | {"certify", "membership", "privacy"},
   "runs": _LOWER | {"certify", "membership", "methods", "privacy", "report"},
+  "console": _LOWER | {"membership", "methods", "report", "runs"},
+  "__main__": {"console"},
 }
 
 

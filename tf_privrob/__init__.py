@@ -18,6 +18,7 @@ _ROOMS = (
   "attacks",
   "bounds",
   "certify",
+  "console",
   "data",
   "gradients",
   "layers",

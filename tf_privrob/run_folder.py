@@ -69,7 +69,7 @@ class RunFolder:
 
   @property
   def metrics(self) -> dict[str, Any] | None:
-    """What the evaluation measured: clean, attacks, smoothed, commands."""
+    """What the evaluation measured: clean, attacks, certified, commands."""
     return self.read_json("metrics.json")
 
   @property

@@ -12,15 +12,16 @@ cell; a killed run goes on with the same command and --resume.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import command
 from experiments.audits import cases as audit_cases
 from experiments.grid import engine as grid
 from experiments.grid import flags as grid_flags
 from experiments.grid import page as grid_page
+from tf_privrob.console import command
 from tf_privrob.runs.audit import perform as auditing
 from tf_privrob.runs.audit import record as audit_record
 from tf_privrob.runs.audit import steps as audit_steps
@@ -219,16 +220,34 @@ def notes(experiment: Mapping[str, Any]) -> list[str]:
   ]
 
 
-def main() -> None:
+@dataclasses.dataclass(frozen=True)
+class Options(grid_flags.Options):
+  """Flags of the study.
+
+  Attributes:
+    dataset: Not used; every case makes its own records.
+  """
+
+  scale: str = "test"
+
+
+STUDY = grid_flags.Study(
+  {"test": "9 to 132 seconds a cell", "full": "1 to 35 minutes a cell"},
+  dict.fromkeys(SCALES, ()),
+  lambda scale, dataset: cells(),
+)
+about = STUDY.about
+
+
+def main(options: Options, call: command.Call) -> None:
   """Runs as the flags say and prints the table."""
-  wanted = grid_flags.check(SCALES, [grid_flags.DATASET.value], cells)
+  wanted = STUDY.check(options)
   grid_flags.run(
-    lambda out_dir, command_line: Experiment(
-      out_dir, grid_flags.SCALE.value, command_line
-    ),
+    lambda: Experiment(options.out_dir, options.scale, call.line),
     wanted,
+    options,
   )
 
 
 if __name__ == "__main__":
-  command.run(main)
+  grid_flags.start(sys.modules[__name__])

@@ -10,13 +10,15 @@ done is on disk cell by cell; a killed run goes on with the same command and
 
 from __future__ import annotations
 
-from experiments import command
+import sys
+
 from experiments.dpal import cells as dpal_cells
 from experiments.dpal import page as dpal_page
 from experiments.dpal import plots as dpal_plots
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
 from experiments.grid import plots as grid_plots
+from tf_privrob.console import command
 
 
 class Experiment(grid_models.ModelExperiment):
@@ -114,27 +116,35 @@ def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
   return Experiment(out_dir, scale_name, grid_models.Named(dataset))
 
 
-def main() -> None:
-  """Runs as the flags say and prints the table."""
-  name = grid_flags.DATASET.value
-  wanted = grid_flags.check(
-    dpal_cells.SCALE_NAMES,
-    dpal_cells.FAMILIES,
-    lambda: dpal_cells.cells(
-      dpal_cells.SCALES[grid_flags.SCALE.value, dpal_cells.FAMILIES[name]]
-    ),
+def _cells(scale: str, dataset: str):
+  return dpal_cells.cells(
+    dpal_cells.SCALES[scale, dpal_cells.FAMILIES[dataset]]
   )
 
-  def make(out_dir, command_line):
+
+STUDY = grid_flags.Study(
+  {"smoke": "minutes", "small": "about 60 minutes", "full": "days"},
+  dict.fromkeys(dpal_cells.SCALE_NAMES, tuple(dpal_cells.FAMILIES)),
+  _cells,
+)
+Options = grid_flags.Options
+about = STUDY.about
+
+
+def main(options: Options, call: command.Call) -> None:
+  """Runs as the flags say and prints the table."""
+  wanted = STUDY.check(options)
+
+  def make():
     from experiments.dpal import train as dpal_train
 
-    dataset = dpal_train.load_dataset(name, grid_flags.DATA_DIR.value)
+    dataset = dpal_train.load_dataset(options.dataset, options.data_dir)
     return Experiment(
-      out_dir, grid_flags.SCALE.value, dataset, command_line=command_line
+      options.out_dir, options.scale, dataset, command_line=call.line
     )
 
-  grid_flags.run(make, wanted)
+  grid_flags.run(make, wanted, options)
 
 
 if __name__ == "__main__":
-  command.run(main)
+  grid_flags.start(sys.modules[__name__])

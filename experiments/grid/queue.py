@@ -24,19 +24,13 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Callable
 
-from absl import flags
-
-from experiments import command
 from experiments.grid import agenda
 from experiments.grid import engine as grid
+from experiments.grid import flags as grid_flags
 from experiments.grid import records as grid_records
 from experiments.grid import studies
+from tf_privrob.console import command
 
-_MINUTES = flags.DEFINE_float(
-  "minutes", 150.0, "No cell is started that does not fit, none runs longer."
-)
-_NICE = flags.DEFINE_bool("nice", False, "Run at the lowest priority.")
-_LIST = flags.DEFINE_bool("list", False, "Show what is done, running and left.")
 _STATE = "queue.json"
 _LOCK = "queue.lock"
 _EMBEDDED = ("", "mnist_5k", "digits")
@@ -285,15 +279,31 @@ def listing(todo: Sequence[Task], now: str, spent: dict[str, float]) -> str:
   return "\n".join([*lines, f"Estimated: {', '.join(words)}."])
 
 
-def main() -> None:
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Flags of the queue.
+
+  Attributes:
+    minutes: No cell is started that does not fit, none runs longer.
+    nice: Run at the lowest priority.
+    list: Show what is done, running and left.
+  """
+
+  minutes: float = 150.0
+  nice: bool = False
+  list: bool = False
+
+
+def main(options: Options, call: command.Call) -> None:
   """Shows the list, or runs what fits."""
+  del call
   os.chdir(grid_records.ROOT)
-  if not _MINUTES.value > 0:
-    raise ValueError(f"Expected --minutes above 0, received {_MINUTES.value}.")
+  if not options.minutes > 0:
+    raise ValueError(f"Expected --minutes above 0, received {options.minutes}.")
   places = Places()
-  queue = Queue(places, _MINUTES.value, _NICE.value)
+  queue = Queue(places, options.minutes, options.nice)
   todo = tasks(agenda.AGENDA, places)
-  if _LIST.value:
+  if options.list:
     print(listing(todo, running(places), queue.spent()))
     return
   try:
@@ -308,4 +318,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  command.run(main)
+  grid_flags.start(sys.modules[__name__])

@@ -15,8 +15,8 @@ run goes on with the same command and --resume.
 from __future__ import annotations
 
 import dataclasses
+import sys
 
-from experiments import command
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
 from experiments.grid import plots as grid_plots
@@ -26,6 +26,7 @@ from experiments.halfspaces import plots as halfspaces_plots
 from experiments.halfspaces import rates as halfspaces_rates
 from experiments.halfspaces import rates_page as halfspaces_rates_page
 from experiments.halfspaces import rates_plots as halfspaces_rates_plots
+from tf_privrob.console import command
 from tf_privrob.runs import train as training
 
 
@@ -38,7 +39,7 @@ class Experiment(grid_models.ModelExperiment):
 
   def all_cells(self, scale: halfspaces_cells.Scale):
     """Perceptrons first."""
-    return _cells(scale)
+    return cells_of(scale)
 
   def train(self, cell: halfspaces_cells.Cell, folder) -> dict:
     """A network under DP-SGD."""
@@ -108,30 +109,34 @@ def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
   return Experiment(out_dir, scale_name, scale, grid_models.Named(dataset))
 
 
-def _cells(scale: halfspaces_cells.Scale):
+def cells_of(scale: halfspaces_cells.Scale):
+  """Perceptrons, networks and sample sizes of a scale."""
   parts = halfspaces_rates.SCALES[scale.rates].parts()
   return halfspaces_cells.cells(scale, parts)
 
 
-def main() -> None:
-  """Runs as the flags say and prints the table."""
-  scales = halfspaces_cells.SCALES
-  scale_name = grid_flags.SCALE.value
-  wanted = grid_flags.check(
-    scales,
-    halfspaces_cells.DATASETS,
-    lambda: _cells(scales[scale_name]),
-  )
+STUDY = grid_flags.Study(
+  dict.fromkeys(("smoke", "small", "full"), grid_flags.NOT_TIMED),
+  dict.fromkeys(halfspaces_cells.SCALES, halfspaces_cells.DATASETS),
+  lambda scale, dataset: cells_of(halfspaces_cells.SCALES[scale]),
+)
+Options = grid_flags.Options
+about = STUDY.about
 
-  def make(out_dir, command_line):
+
+def main(options: Options, call: command.Call) -> None:
+  """Runs as the flags say and prints the table."""
+  wanted = STUDY.check(options)
+
+  def make():
     from tf_privrob import data
 
-    dataset = data.load(grid_flags.DATASET.value, grid_flags.DATA_DIR.value)
-    scale = scales[scale_name]
-    return Experiment(out_dir, scale_name, scale, dataset, command_line)
+    dataset = data.load(options.dataset, options.data_dir)
+    scale = halfspaces_cells.SCALES[options.scale]
+    return Experiment(options.out_dir, options.scale, scale, dataset, call.line)
 
-  grid_flags.run(make, wanted)
+  grid_flags.run(make, wanted, options)
 
 
 if __name__ == "__main__":
-  command.run(main)
+  grid_flags.start(sys.modules[__name__])

@@ -12,13 +12,15 @@ done is on disk cell by cell; a killed run goes on with the same command and
 
 from __future__ import annotations
 
-from experiments import command
+import sys
+
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
 from experiments.grid import plots as grid_plots
 from experiments.smoothing import cells as smoothing_cells
 from experiments.smoothing import page as smoothing_page
 from experiments.smoothing import scales as smoothing_scales
+from tf_privrob.console import command
 from tf_privrob.runs import train as training
 
 
@@ -89,26 +91,35 @@ def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
   return Experiment(out_dir, scale_name, scale, grid_models.Named(dataset))
 
 
-def main() -> None:
-  """Runs as the flags say and prints the table."""
-  name, scale_name = grid_flags.DATASET.value, grid_flags.SCALE.value
-  wanted = grid_flags.check(
-    smoothing_scales.SCALES,
-    smoothing_cells.DATASETS,
-    lambda: smoothing_cells.cells(smoothing_scales.SCALES[scale_name]),
-  )
+STUDY = grid_flags.Study(
+  {
+    "smoke": "about 5 minutes",
+    "small": "about 60 minutes",
+    "full": "many hours",
+    "ablation": "hours",
+  },
+  dict.fromkeys(smoothing_scales.SCALES, smoothing_cells.DATASETS),
+  lambda scale, dataset: smoothing_cells.cells(smoothing_scales.SCALES[scale]),
+)
+Options = grid_flags.Options
+about = STUDY.about
 
-  def make(out_dir, command_line):
+
+def main(options: Options, call: command.Call) -> None:
+  """Runs as the flags say and prints the table."""
+  wanted = STUDY.check(options)
+
+  def make():
     from experiments.smoothing import measure as smoothing_measure
 
-    scale = smoothing_scales.SCALES[scale_name]
+    scale = smoothing_scales.SCALES[options.scale]
     dataset = smoothing_measure.load_dataset(
-      name, grid_flags.DATA_DIR.value, scale.holdout
+      options.dataset, options.data_dir, scale.holdout
     )
-    return Experiment(out_dir, scale_name, scale, dataset, command_line)
+    return Experiment(options.out_dir, options.scale, scale, dataset, call.line)
 
-  grid_flags.run(make, wanted)
+  grid_flags.run(make, wanted, options)
 
 
 if __name__ == "__main__":
-  command.run(main)
+  grid_flags.start(sys.modules[__name__])

@@ -13,12 +13,14 @@ disk cell by cell; a killed run goes on with the same command and --resume.
 
 from __future__ import annotations
 
-from experiments import command
+import sys
+
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
 from experiments.grid import plots as grid_plots
 from experiments.transdenoiser import cells as transdenoiser_cells
 from experiments.transdenoiser import page as transdenoiser_page
+from tf_privrob.console import command
 from tf_privrob.runs import train as training
 
 
@@ -116,26 +118,30 @@ def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
   return Experiment(out_dir, scale_name, scale, parts)
 
 
-def main() -> None:
-  """Runs as the flags say and prints the table."""
-  scale_name = grid_flags.SCALE.value
-  wanted = grid_flags.check(
-    transdenoiser_cells.SCALES,
-    transdenoiser_cells.DATASETS,
-    lambda: transdenoiser_cells.cells(transdenoiser_cells.SCALES[scale_name]),
-  )
+STUDY = grid_flags.Study(
+  dict.fromkeys(("smoke", "small", "full"), grid_flags.NOT_TIMED),
+  dict.fromkeys(transdenoiser_cells.SCALES, transdenoiser_cells.DATASETS),
+  lambda scale, dataset: transdenoiser_cells.cells(
+    transdenoiser_cells.SCALES[scale]
+  ),
+)
+Options = grid_flags.Options
+about = STUDY.about
 
-  def make(out_dir, command_line):
+
+def main(options: Options, call: command.Call) -> None:
+  """Runs as the flags say and prints the table."""
+  wanted = STUDY.check(options)
+
+  def make():
     from experiments.transdenoiser import measure as transdenoiser_measure
 
-    parts = transdenoiser_measure.load_parts(
-      grid_flags.DATASET.value, grid_flags.DATA_DIR.value
-    )
-    scale = transdenoiser_cells.SCALES[scale_name]
-    return Experiment(out_dir, scale_name, scale, parts, command_line)
+    parts = transdenoiser_measure.load_parts(options.dataset, options.data_dir)
+    scale = transdenoiser_cells.SCALES[options.scale]
+    return Experiment(options.out_dir, options.scale, scale, parts, call.line)
 
-  grid_flags.run(make, wanted)
+  grid_flags.run(make, wanted, options)
 
 
 if __name__ == "__main__":
-  command.run(main)
+  grid_flags.start(sys.modules[__name__])

@@ -59,7 +59,7 @@ def test_train_evaluate_report(tmp_path):
   assert [row["name"] for row in metrics["attacks"]] == ["fgsm", "pgd"]
   accuracy = metrics["clean"]["accuracy"]
   assert all(row["accuracy"] <= accuracy + 0.15 for row in metrics["attacks"])
-  assert metrics["smoothed"]["count"] == 8
+  assert metrics["certified"]["count"] == 8
   page = (folder / "report.html").read_text()
   assert f"{100 * accuracy:.1f}" in page
   privacy = json.loads((folder / "privacy.json").read_text())
@@ -123,4 +123,4 @@ def test_help_lists_every_setting():
 def test_evaluating_nothing_says_what_to_do(tmp_path):
   done = _run("experiments.evaluate", f"--run_dir={tmp_path}")
   assert done.returncode == 2
-  assert "python -m experiments.train" in done.stderr
+  assert "python -m tf_privrob train" in done.stderr

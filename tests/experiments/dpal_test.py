@@ -398,7 +398,7 @@ def test_sizes_follow_each_formula():
   weight = types.SimpleNamespace(shape=kernel.shape, numpy=lambda: kernel)
 
   def certifier(attack_eps, composition):
-    return papers.VerifiedInference(
+    return papers.ClaimedInference(
       0.5,
       papers.input_sensitivity(attack_eps, 16),
       papers.paper_hidden_sensitivity(kernel, 4),

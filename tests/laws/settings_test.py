@@ -123,11 +123,11 @@ _RANGES = {
   "Release.description": "text",
   "Release.dp_epsilon": "float >= 0",
   "Release.name": "text",
-  "SecureSGDInference.attack_eps": "float > 0",
+  "ClaimedSizes.attack_eps": "float > 0",
   "SoundDPALConfig.max_attack_eps": "float >= 0",
   "SoundSecureSGDConfig.redistribution_power": "|float| <= 4",
   "VerifiedBound.attack_eps": "float > 0",
-  "VerifiedInference.attack_eps": "float > 0",
+  "ClaimedInference.attack_eps": "float > 0",
 }
 
 # What a class needs beside the field, to be built at all.
@@ -190,7 +190,7 @@ _GIVEN = {
     "stddevs": (1.0,),
   },
   "VerifiedBound": _ATTACK,
-  "VerifiedInference": {
+  "ClaimedInference": {
     "input_scale": 1.0,
     "input_sensitivity": 1.0,
     "hidden_sensitivity": 1.0,

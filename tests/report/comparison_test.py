@@ -78,11 +78,11 @@ def _steps(files):
 
 
 def _claimed(files):
-  files["metrics.json"]["smoothed"]["kind"] = "claimed"
+  files["metrics.json"]["certified"]["kind"] = "claimed"
 
 
 def _norm(files):
-  files["metrics.json"]["smoothed"]["norm"] = "linf"
+  files["metrics.json"]["certified"]["norm"] = "linf"
 
 
 def _strategy(files):
@@ -155,7 +155,7 @@ def test_a_run_without_results_is_not_run_with_its_command(tmp_path):
   ):
     part = conftest.part(text, anchor)
     assert "Missing: " in part
-    assert f"python -m experiments.{binary} --run_dir={empty}" in part
+    assert f"python -m tf_privrob {binary} --run_dir={empty}" in part
   assert written.summary == ""  # nothing measured, nothing that differs
   assert json.loads(written.json.read_text())["runs"][1]["privacy"] is None
 

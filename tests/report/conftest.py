@@ -100,7 +100,7 @@ def contents():
         attack("pgd", "linf", 0.1, 101, warnings=["saturated softmax"]),
         attack("pgd", "l2", 0.5, 150),
       ],
-      "smoothed": {
+      "certified": {
         "smoothing_stddev": 0.25,
         "num_selection": 100,
         "num_estimation": 10000,

@@ -71,7 +71,7 @@ def _attack(index, *arguments):
     (
       FALLS,
       "warn",
-      _set("metrics.json", "smoothed", "curve", 2, "accuracy", 0.72),
+      _set("metrics.json", "certified", "curve", 2, "accuracy", 0.72),
     ),
     # Another classifier: said, but no alarm.
     (CERTIFIED, "note", _attack(4, "pgd", "l2", 0.5, 10)),
@@ -86,7 +86,7 @@ def test_each_contradiction_is_caught(tmp_path, files, index, status, edit):
 
 
 def test_certain_radii_and_attacks_are_about_one_network(tmp_path, files):
-  files["metrics.json"]["smoothed"].update(
+  files["metrics.json"]["certified"].update(
     confidence=1.0, smoothing_stddev=None
   )
   check = _checks(tmp_path, files)[CERTIFIED]

@@ -61,7 +61,7 @@ def test_headline_of_no_attack_is_none():
 
 
 def test_headline_radius_is_nearest_to_the_noise(files):
-  entry = files["metrics.json"]["smoothed"]
+  entry = files["metrics.json"]["certified"]
   point = metrics.headline_radius(metrics.parse_smoothed(entry))
   assert (point.radius, point.accuracy) == (0.25, 0.71)
   entry["smoothing_stddev"] = 1.0
@@ -78,7 +78,7 @@ def test_headline_radius_is_nearest_to_the_noise(files):
   ],
 )
 def test_one_claimed_radius_makes_the_curve_a_claim(files, kinds, expected):
-  entry = files["metrics.json"]["smoothed"]
+  entry = files["metrics.json"]["certified"]
   assert metrics.parse_smoothed(entry, kinds).kind == expected
 
 

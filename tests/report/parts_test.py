@@ -83,17 +83,17 @@ def test_the_audit_that_is_proposed_can_be_run(
     (
       "nonprivate/membership.json",
       "membership",
-      r"experiments\.infer --run_dir=\S+",
+      r"tf_privrob infer --run_dir=\S+",
     ),
     (
       "audit.json",
       "audits",
-      r"experiments\.audit --run_dir=\S+ --kind=one_run",
+      r"tf_privrob audit --run_dir=\S+ --kind=one_run",
     ),
     (
       "certificate_audit.json",
       "violations",
-      r"experiments\.audit_certificates --run_dir=\S+",
+      r"tf_privrob audit_certificates --run_dir=\S+",
     ),
   ],
 )

@@ -113,7 +113,7 @@ def test_what_is_refuted_is_not_promised(
 
 
 def test_claimed_radii_are_not_promised(tmp_path, everything):
-  everything["metrics.json"]["smoothed"]["kind"] = "claimed"
+  everything["metrics.json"]["certified"]["kind"] = "claimed"
   found = _find(tmp_path, everything)
   assert len(found.may) == 1
   assert "The claimed radii: no theorem known to us" in " ".join(found.must_not)
@@ -136,7 +136,7 @@ def test_a_claim_below_the_proof_is_named_as_unproven(tmp_path, everything):
 
 
 def test_certainty_is_said_where_nothing_is_drawn(tmp_path, everything):
-  everything["metrics.json"]["smoothed"]["confidence"] = 1.0
+  everything["metrics.json"]["certified"]["confidence"] = 1.0
   robust = _find(tmp_path, everything).may[1]
   assert "the network itself is right" in robust
   assert robust.endswith("with certainty.")

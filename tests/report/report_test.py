@@ -55,8 +55,8 @@ def test_figures_equal_the_files(run_dir, files):
   metrics, privacy = files["metrics.json"], files["privacy.json"]
   expected = [metrics["clean"]["accuracy"]]
   expected += [attack["accuracy"] for attack in metrics["attacks"]]
-  expected += [point["accuracy"] for point in metrics["smoothed"]["curve"]]
-  expected += [metrics["smoothed"]["mean_radius"], 0.999]
+  expected += [point["accuracy"] for point in metrics["certified"]["curve"]]
+  expected += [metrics["certified"]["mean_radius"], 0.999]
   expected += [
     privacy["claimed"]["dp_epsilon"],
     privacy["proven"]["dp_epsilon"],
@@ -253,7 +253,7 @@ def test_a_missing_file_is_not_run(run_dir, name):
   if name in _PARTS:
     part = conftest.part(text, _PARTS[name])
     assert "Not run." in part
-    assert "python -m experiments." in part
+    assert "python -m tf_privrob " in part
     assert "--run_dir=" in part
   assert len(written.summary.splitlines()) == 5
 
@@ -268,13 +268,21 @@ def test_an_empty_folder_is_a_page_of_not_run(tmp_path):
   assert json.loads(written.json.read_text())["privacy"] is None
 
 
-@pytest.mark.parametrize("name", ["clean", "attacks", "smoothed"])
+@pytest.mark.usefixtures("no_plots")
+def test_radii_of_an_earlier_version_are_read(tmp_path, files):
+  metrics = files["metrics.json"]
+  metrics["smoothed"] = metrics.pop("certified")
+  written, _ = _write(tmp_path, files)
+  assert not re.search(r"certified +not run", written.summary)
+
+
+@pytest.mark.parametrize("name", ["clean", "attacks", "certified"])
 @pytest.mark.usefixtures("no_plots")
 def test_a_part_of_the_evaluation_may_be_missing(tmp_path, files, name):
   del files["metrics.json"][name]
   written, page = _write(tmp_path, files)
   assert "not run" in page.text
-  word = {"clean": "clean", "attacks": "attacked", "smoothed": "certified"}
+  word = {"clean": "clean", "attacks": "attacked", "certified": "certified"}
   assert re.search(rf"{word[name]} +not run", written.summary)
 
 
@@ -304,8 +312,8 @@ def test_a_corrupt_file_is_named_and_the_rest_is_shown(run_dir, name):
   [
     lambda m: m["attacks"][0].update(accuracy="high"),
     lambda m: m["attacks"][0].update(attack_eps=None),
-    lambda m: m["smoothed"].update(curve=[]),
-    lambda m: m["smoothed"].update(curve=[{"radius": 0.1}]),
+    lambda m: m["certified"].update(curve=[]),
+    lambda m: m["certified"].update(curve=[{"radius": 0.1}]),
     lambda m: m.update(clean={"accuracy": 93.4}),
     lambda m: m.update(clean=[1]),
     lambda m: m.update(attacks=["pgd"]),
@@ -321,7 +329,7 @@ def test_a_bad_figure_is_named_and_never_shown(tmp_path, files, edit):
 
 
 def test_certain_radii_are_of_the_network_itself(tmp_path, files):
-  files["metrics.json"]["smoothed"].update(
+  files["metrics.json"]["certified"].update(
     confidence=1.0, smoothing_stddev=None, num_estimation=None
   )
   written, page = _write(tmp_path, files)
@@ -360,7 +368,8 @@ def test_command_that_trained_has_every_setting(run_dir):
   assert words == [
     "python",
     "-m",
-    "experiments.train",
+    "tf_privrob",
+    "train",
     "--method=dp_sgd",
     "--dataset=mnist_5k",
     "--network=tutorial_cnn",
@@ -369,6 +378,7 @@ def test_command_that_trained_has_every_setting(run_dir):
     "--config.l2_clip_norm=1.5",
     "--config.epochs=3",
     "--config.sampler=poisson",
+    "--config.momentum=None",
   ]
 
 
@@ -419,7 +429,7 @@ def test_a_refuted_claim_is_alarmed_though_the_proof_stands(tmp_path, files):
 
 
 def test_missing_folder_is_refused_with_the_command(tmp_path):
-  with pytest.raises(ValueError, match=r"found none at .*experiments\.train"):
+  with pytest.raises(ValueError, match=r"found none at .*tf_privrob train"):
     report.write(tmp_path / "nowhere")
 
 

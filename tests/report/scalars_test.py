@@ -59,7 +59,7 @@ def test_a_condition_is_part_of_the_name(tmp_path, everything):
 
 
 def test_nothing_claimed_is_a_scalar(tmp_path, everything):
-  everything["metrics.json"]["smoothed"]["kind"] = "claimed"
+  everything["metrics.json"]["certified"]["kind"] = "claimed"
   everything["privacy.json"].update(proven=None)
   found = scalars.figures(_results(tmp_path, everything))
   assert not [name for name in found if "certified" in name or "claim" in name]

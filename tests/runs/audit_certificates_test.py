@@ -114,7 +114,7 @@ def test_another_model_or_other_data_are_refused(run, dataset):
 def test_a_folder_without_certificates_or_weights(run, dataset, tmp_path):
   folder = run_folder.RunFolder(tmp_path)
   with pytest.raises(
-    ValueError, match=r"python -m experiments\.evaluate --run_dir=.*num_certif"
+    ValueError, match=r"python -m tf_privrob certify --run_dir=.*num_certif"
   ):
     certificate_audit.audit_run(folder, run[1], dataset)
   done = binaries_test._run(
@@ -122,7 +122,7 @@ def test_a_folder_without_certificates_or_weights(run, dataset, tmp_path):
   )
   assert done.returncode == 2
   assert "Expected a trained model at" in done.stderr
-  assert "python -m experiments.train" in done.stderr
+  assert "python -m tf_privrob train" in done.stderr
 
 
 class _Own:

@@ -144,4 +144,4 @@ def test_batch_statistics_are_refused_before_the_attacks(tmp_path):
   found = evaluation.evaluate(
     folder, model, digits, [], certifier, num_certified=0, **rest
   )
-  assert found["smoothed"] is None
+  assert found["certified"] is None

@@ -165,7 +165,7 @@ def test_stored_predictions_need_no_model(tmp_path):
   ("words", "message"),
   [
     ([], "Expected --run_dir"),
-    (["--run_dir=nowhere"], "python -m experiments.train"),
+    (["--run_dir=nowhere"], "python -m tf_privrob train"),
     (["--predictions=none.npz"], "there is no file"),
   ],
 )

@@ -189,7 +189,7 @@ def test_two_evaluations_at_once_are_refused(copied):
 
 def test_certificates_of_another_model_make_no_proven_curve(copied):
   path = copied.file("certificates.csv")
-  model = copied.metrics["smoothed"]["model"]
+  model = copied.metrics["certified"]["model"]
   path.write_text(path.read_text().replace(model, "0" * 16))
   found = results_lib.read(copied)
   assert found.smoothed.kind != "proven"

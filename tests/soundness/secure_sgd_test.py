@@ -366,7 +366,7 @@ def test_delta_hgm_bounds_no_change_of_h():
 
 def test_best_case_at_mnist_golden():
   """2000 unanimous votes: what is claimed, and what is proven of the noise."""
-  inference = papers.SecureSGDInference()
+  inference = papers.ClaimedSizes()
   assert inference.largest_radius(10) == pytest.approx(1.862, abs=1e-3)
   method = papers.SecureSGD(models.secure_sgd_mnist(seed=0), MNIST)
   first = mechanisms.extended_stddev(1.0, DP_EPSILON, 1e-5)

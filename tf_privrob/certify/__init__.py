@@ -9,7 +9,7 @@ Gaussian noise at its input or inside it (PixelDP), in l1, l2 or linf;
 features;
 `prefix_norms` bounds what the layers before the noise make of a change;
 `VerifiedBound` certifies a network without noise in linf, by bounds of its
-logits; `VerifiedInference` computes what DPAL claims. `run` certifies a data
+logits; `ClaimedInference` computes what DPAL claims. `run` certifies a data
 set into a file that survives a crash, which `read` reads;
 `certified_accuracy` counts. `audit_certificates` attacks inside the radii.
 """

@@ -25,6 +25,7 @@ from tf_privrob.methods.registry import build
 from tf_privrob.methods.registry import class_of
 from tf_privrob.methods.registry import NAMES
 from tf_privrob.methods.registry import preset
+from tf_privrob.methods.registry import preset_of
 
 __all__ = [
   "DPSGD",
@@ -51,5 +52,6 @@ __all__ = [
   "build",
   "class_of",
   "preset",
+  "preset_of",
   "relevance",
 ]

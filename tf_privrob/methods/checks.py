@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +23,60 @@ def callback_list(callbacks) -> list[tf.keras.callbacks.Callback]:
       f" {callbacks!r}."
     )
   return found
+
+
+def require_settings(config: Any, kind: type) -> None:
+  """Refuses settings that are no dataclass, such as a dict or a class."""
+  if config is None:
+    return
+  if isinstance(config, type) or not dataclasses.is_dataclass(config):
+    said = (
+      config.__name__ if isinstance(config, type) else type(config).__name__
+    )
+    raise ValueError(
+      f"Expected settings, {kind.__name__}(...), received {said}. Pass"
+      f" {kind.__name__}(**values)."
+    )
+
+
+def refuse_arguments(unknown: Mapping[str, Any], config: Any) -> None:
+  """Refuses what Keras' fit would take and the settings have, or nobody."""
+  for name in unknown:
+    kind = type(config).__name__
+    has = any(field.name == name for field in dataclasses.fields(config))
+    remedy = f"Set {kind}({name}=...)." if has else f"{kind} has the settings."
+    raise ValueError(
+      f"Expected fit without {name!r}, which the budget would not know of."
+      f" {remedy}"
+    )
+
+
+def require_one_input(network: tf.keras.Model) -> None:
+  """Refuses networks that take several inputs."""
+  count = len(getattr(network, "inputs", None) or [None])
+  if count > 1:
+    raise ValueError(
+      f"Expected a network with one input, received {network.name!r} with"
+      f" {count}. Join them into one array, and part it inside the network."
+    )
+
+
+def num_classes(network: tf.keras.Model, shape: Sequence[int]) -> int:
+  """The number of logits; refuses networks without at least two of them."""
+  logits = network(tf.zeros([1, *shape]))
+  if not tf.is_tensor(logits):
+    raise ValueError(
+      f"Expected a network with one output, received {network.name!r} with"
+      f" {len(logits)}. Train the one that classifies:"
+      " tf.keras.Model(network.input, network.outputs[0])."
+    )
+  if logits.shape.rank != 2 or logits.shape[-1] < 2:
+    raise ValueError(
+      f"Expected one logit per class, at least two, received {network.name!r}"
+      f" with outputs of shape {tuple(logits.shape[1:])}. End it in"
+      " Dense(num_classes)."
+    )
+  return logits.shape[-1]
 
 
 def input_shape(network: tf.keras.Model) -> tuple[int, ...] | None:

@@ -87,8 +87,9 @@ class Method(tf.keras.Model):
     if models.returns_probabilities(network):
       raise ValueError(
         f"Expected a network that returns logits, received {network.name!r},"
-        " which ends in a softmax. Pass models.as_logits(network)."
+        " which ends in a softmax or sigmoid. Pass models.as_logits(network)."
       )
+    checks.require_settings(config, self.config_class)
     if public_weights is not None and not str(public_weights).strip():
       raise ValueError(
         "Expected public_weights to say why the weights do not depend on the"
@@ -316,6 +317,7 @@ class Method(tf.keras.Model):
     nonprivate_logs: bool = False,
     verbose: int = 1,
     about: Mapping[str, Any] | None = None,
+    **unknown: Any,
   ) -> tf.keras.callbacks.History:
     """Trains within the budget; everything is checked before it is touched.
 
@@ -338,11 +340,14 @@ class Method(tf.keras.Model):
       verbose: 0 is silent.
       about: What config.json is to say in place of its own words, such as the
         name that the network is built by.
+      **unknown: what Keras' fit takes besides, such as `epochs`; refused, since
+        the settings have it.
 
     Returns:
       Keras' history of the last epochs; what is called `nonprivate/` in it has
       no noise.
     """
+    checks.refuse_arguments(unknown, self.config)
     started, given = time.monotonic(), x
     if isinstance(x, data.Dataset):
       dataset, value_range = x, x.value_range
@@ -423,12 +428,14 @@ class Method(tf.keras.Model):
   ) -> tuple[tuple[int, ...], int]:
     """Refuses data that do not fit; the shape of an input and the classes."""
     x = np.asarray(x)
+    validate.value_range(value_range)
+    checks.require_one_input(self.network)
     shape = checks.input_shape(self.network) or x.shape[1:]
     self.check_value_range(value_range)
     validate.examples(value_range, 1 + len(shape), x_train=x)
     checks.require_shape(shape, x_train=x)
     checks.require_float32(self.network)
-    classes = self.network(tf.zeros([1, *shape])).shape[-1]
+    classes = checks.num_classes(self.network, shape)
     validate.labels(classes, len(x), y_train=np.asarray(y))
     if validation_data is not None:
       x_test, y_test = validation_data

@@ -13,6 +13,9 @@ from tf_privrob.methods import config as method_config
 
 _FINE, _COARSE = 0.1, 0.25  # see privacy.dp_epsilon
 _MOST_ROWS = 2**20  # of a chunk
+_MOST_STEPS = 10_000_000  # that accounting can count, see privacy.max_steps
+_MOST_EPSILON = 1e4  # a budget beyond it is no promise to anybody
+_MOST_NOISE = 1e6  # beyond which nothing of the data is left
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +100,23 @@ def make(
   sampler = _sampler(config, num_examples, input_shape)
   steps = _steps(config, num_examples)
   noise_multiplier = config.noise_multiplier
+  if noise_multiplier is None and config.dp_epsilon > _MOST_EPSILON:
+    raise ValueError(
+      f"Expected dp_epsilon <= {_MOST_EPSILON:g} to calibrate noise for,"
+      f" received {config.dp_epsilon:g}. Lower it, or set noise_multiplier=0 to"
+      " train without privacy."
+    )
   if noise_multiplier is None:
     noise_multiplier = _calibrate(config, sampler, steps, extra)
     return TrainingPlan(sampler, noise_multiplier, steps, steps, extra)
   if noise_multiplier == 0:
     return TrainingPlan(sampler, 0.0, steps, None, extra)
+  if noise_multiplier > _MOST_NOISE:
+    raise ValueError(
+      f"Expected noise_multiplier <= {_MOST_NOISE:g}, received"
+      f" {noise_multiplier:g}: nothing would be learnt. Lower it, or leave it"
+      " unset to have it calibrated."
+    )
   limit = _affordable(config, sampler, noise_multiplier, extra)
   if limit < 1:
     raise ValueError(
@@ -126,9 +141,16 @@ def without_privacy(
 
 
 def _steps(config, num_examples: int) -> int:
-  if config.sampler == "full_batch":
-    return max(1, round(config.epochs))
-  return max(1, round(config.epochs * num_examples / config.batch_size))
+  steps = config.epochs
+  if config.sampler != "full_batch":
+    steps = config.epochs * num_examples / config.batch_size
+  if steps > _MOST_STEPS:
+    raise ValueError(
+      f"Expected at most {_MOST_STEPS:,} steps, received epochs="
+      f"{config.epochs:g}, which are {steps:.3g}. Lower epochs, or raise"
+      " batch_size."
+    )
+  return max(1, round(steps))
 
 
 def _sampler(

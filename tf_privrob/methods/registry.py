@@ -151,6 +151,16 @@ def name_of(kind: type) -> str | None:
   return None
 
 
+def preset_of(name: str, settings: Any) -> str | None:
+  """A preset by which the command line comes to settings of this class.
+
+  None: it comes to them without one.
+  """
+  if type(settings) is next(iter(_classes(name))):
+    return None
+  return next(iter(type(settings).presets()))
+
+
 def preset(name: str, preset_name: str | None) -> Any:
   """Settings of a method by name; the defaults without one."""
   kinds = list(_classes(name))

@@ -59,8 +59,12 @@ def begin(
   from tf_privrob.methods import registry  # it imports the methods
 
   config = model.config
-  method = registry.name_of(type(model)) or type(model).__name__
+  known = registry.name_of(type(model))
+  method = known or type(model).__name__
   variant = getattr(config, "variant", None)
+  flags = about.get("flags")
+  if flags is None:
+    flags = {"value_range": "{},{}".format(*dataset["value_range"])}
   content = {
     "method": f"{method} ({variant.replace('_', ' ')})" if variant else method,
     "dataset": dataset["name"],
@@ -69,8 +73,8 @@ def begin(
       **dataclasses.asdict(config),
       "seed": None if config.seed is None else "kept out of the run folder",
     },
-    "flags": {"value_range": "{},{}".format(*dataset["value_range"])},
     **about,
+    "flags": {"preset": known and registry.preset_of(known, config), **flags},
   }
   folder.write_json("config.json", content)
 

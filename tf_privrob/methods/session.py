@@ -87,11 +87,12 @@ class Session:
       for variable, value in zip(variables, before):
         variable.assign(value)
     if overflown:
-      rate = getattr(model.config, "learning_rate", None)
+      names = ("learning_rate", "l2_clip_norm")
+      found = {name: getattr(model.config, name, None) for name in names}
+      said = " and ".join(f"{k}={v}" for k, v in found.items() if v is not None)
       raise ValueError(
         "Expected weights and logits that stay finite, but two steps on"
-        f" synthetic data made {overflown} overflow with learning_rate={rate}."
-        " Lower it."
+        f" synthetic data made {overflown} overflow with {said}. Lower them."
       )
 
   def open(
@@ -113,9 +114,9 @@ class Session:
       self._resumed = resume
       if resume:
         self._refuse_resume(folder)
-      else:
-        identity.require_fresh(folder)
       identity.make_folder(folder)
+      if not resume:
+        identity.require_fresh(folder)
       self._ledger = privacy.Ledger.open(folder / _LEDGER, parameters, resume)
       self._folder = folder
       identity.bind(folder, self._ledger.run, data, model.config.seed, resume)

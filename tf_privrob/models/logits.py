@@ -1,10 +1,15 @@
-"""Users' classifiers often end in a softmax; losses and attacks want logits."""
+"""Users' classifiers often end in a softmax; losses and attacks want logits.
+
+A sigmoid for each class is taken for one: it orders classes as its logits do.
+"""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
 from tf_privrob.models import marks
+
+_PROBABILITIES = (tf.keras.activations.softmax, tf.keras.activations.sigmoid)
 
 
 def _last_layer(model: tf.keras.Model) -> tf.keras.layers.Layer | None:
@@ -13,18 +18,18 @@ def _last_layer(model: tf.keras.Model) -> tf.keras.layers.Layer | None:
 
 
 def returns_probabilities(model: tf.keras.Model) -> bool:
-  """Whether the last layer is a softmax, alone or as an activation."""
+  """Whether the last layer is a softmax or sigmoid, or has it as activation."""
   last = _last_layer(model)
   if isinstance(last, tf.keras.Model):
     return returns_probabilities(last)
   return (
     isinstance(last, tf.keras.layers.Softmax)
-    or getattr(last, "activation", None) is tf.keras.activations.softmax
+    or getattr(last, "activation", None) in _PROBABILITIES
   )
 
 
 def as_logits(model: tf.keras.Model) -> tf.keras.Model:
-  """The same classifier without its final softmax; itself if it has none.
+  """The same classifier without a final softmax; itself if it has none.
 
   All layers but a last one with a softmax activation are shared with `model`;
   that one is copied.
@@ -39,8 +44,8 @@ def as_logits(model: tf.keras.Model) -> tf.keras.Model:
   if isinstance(last, tf.keras.Model) or not _is_graph(model):
     raise ValueError(
       f"Expected a model that returns logits, received {model.name!r}, which"
-      " ends in a softmax inside a nested or subclassed model. Build it without"
-      " the softmax and load its weights."
+      " ends in a softmax or sigmoid inside a nested or subclassed model. Build"
+      " it without that and load its weights."
     )
   if isinstance(last, tf.keras.layers.Softmax):
     return tf.keras.Model(model.inputs, last.input, name=f"{model.name}_logits")

@@ -40,9 +40,9 @@ _HOMES = {
     "SoundDPAL",
     "SoundDPALConfig",
   ),
-  "dpal.verified_inference": (
+  "dpal.claimed_inference": (
     "Estimate",
-    "VerifiedInference",
+    "ClaimedInference",
     "claimed_radius",
     "input_sensitivity",
     "paper_hidden_sensitivity",
@@ -62,7 +62,7 @@ _HOMES = {
     "SoundSecureSGDConfig",
   ),
   "secure_sgd.published": ("SecureSGD",),
-  "secure_sgd.sizes": ("SecureSGDInference",),
+  "secure_sgd.sizes": ("ClaimedSizes",),
   "secure_sgd.sound": ("SoundSecureSGD",),
   "transdenoiser.config": (
     "SoundTransDenoiserConfig",

@@ -29,7 +29,7 @@ def read(run_dirs: Iterable[run_folder.PathLike]) -> tuple[Run, ...]:
   if len(folders) < 2:
     raise ValueError(
       f"Expected at least 2 run folders to compare, received {len(folders)}."
-      " For one run: python -m experiments.report --run_dir=..."
+      " For one run: python -m tf_privrob report --run_dir=..."
     )
   paths = [folder.path.resolve() for folder in folders]
   twice = {str(path) for path in paths if paths.count(path) > 1}

@@ -153,7 +153,7 @@ def parse_attack(entry: Mapping[str, Any]) -> AttackResult:
 def parse_smoothed(
   entry: Mapping[str, Any], kinds: Iterable[str] = ()
 ) -> Smoothed:
-  """Reads `smoothed` in metrics.json.
+  """Reads `certified` in metrics.json.
 
   Args:
     entry: the JSON object.

@@ -36,30 +36,33 @@ def command(results: results_lib.Results, binary: str) -> str:
     privacy = results.privacy
     alone = privacy and privacy.proven and privacy.sampler in _ALONE
     more = f" --kind={'one_run' if alone else 'step'}"
-  return f"python -m experiments.{binary} --run_dir={folder}{more}"
+  return f"python -m tf_privrob {binary} --run_dir={folder}{more}"
 
 
 def train_command(results: results_lib.Results) -> str:
   """The command that trained the run, with every setting it had.
 
-  Settings that are not plain values (a seed that is kept secret, None) cannot
-  be given on a command line and are left out.
+  A seed that is kept secret is left out. None is said only where a preset might
+  have another value.
   """
   config = results.config
   flags = {name: config.get(name) for name in ("method", "dataset", "network")}
+  if isinstance(flags["method"], str):
+    flags["method"] = flags["method"].split(" (")[0]  # without its variant
   given, fields = config.get("flags"), config.get("config")
   flags.update(given if isinstance(given, Mapping) else {})
   flags["run_dir"] = results.run_dir
   if isinstance(fields, Mapping):
     for name, item in fields.items():
       if name != "seed" or not isinstance(item, str):
-        flags[f"config.{name}"] = item
+        unsaid = item is None and flags.get("preset") and name != "seed"
+        flags[f"config.{name}"] = "None" if unsaid else item
   parts = [
     f"--{name}={shlex.quote(_flag_value(item))}"
     for name, item in flags.items()
     if isinstance(item, (bool, int, float, str)) and item != ""
   ]
-  lines = ["python -m experiments.train"]
+  lines = ["python -m tf_privrob train"]
   for part in parts:
     if len(lines[-1]) + len(part) < _COMMAND_WIDTH:
       lines[-1] += f" {part}"

@@ -172,7 +172,7 @@ def folder_of(path: run_folder.PathLike) -> run_folder.RunFolder:
   if not os.path.isdir(folder.path):
     raise ValueError(
       f"Expected a run folder, found none at {folder.path}. Train one first:"
-      f" python -m experiments.train --run_dir={folder.path}"
+      f" python -m tf_privrob train --run_dir={folder.path}"
     )
   if not folder.has("config.json") and folder.has(f"{NESTED}/config.json"):
     return run_folder.RunFolder(folder.path / NESTED)
@@ -195,13 +195,15 @@ def read(folder: run_folder.RunFolder) -> Results:
   if measured.get("complete", True) is not True:
     reader.problems.append(
       "metrics.json: the evaluation was stopped, and what it had not come to is"
-      " missing. Go on with experiments.evaluate --resume"
+      " missing. Go on with python -m tf_privrob evaluate --resume"
     )
-  kinds = reader.attempt("certificates.csv", lambda: _kinds(folder, measured))
-  smoothed = measured.get("smoothed") and reader.attempt(
-    "metrics.json, smoothed",
+  # Folders of earlier versions call it "smoothed".
+  radii = measured.get("certified") or measured.get("smoothed")
+  kinds = reader.attempt("certificates.csv", lambda: _kinds(folder, radii))
+  smoothed = radii and reader.attempt(
+    "metrics.json, certified",
     lambda: metrics_lib.parse_smoothed(
-      measured["smoothed"], ("unknown",) if kinds is None else kinds
+      radii, ("unknown",) if kinds is None else kinds
     ),
   )
   membership = reader.file(folder, leakage_lib.FILE, leakage_lib.parse)
@@ -235,9 +237,7 @@ def read(folder: run_folder.RunFolder) -> Results:
   )
 
 
-def _kinds(
-  folder: run_folder.RunFolder, measured: Mapping[str, Any]
-) -> set[str]:
+def _kinds(folder: run_folder.RunFolder, radii: Any) -> set[str]:
   """The kinds ("proven", "claimed") of the rows of certificates.csv.
 
   Raises:
@@ -249,13 +249,12 @@ def _kinds(
     return set()
   lines = text[: text.rfind("\n") + 1].splitlines()  # a crash may cut the last
   rows = list(csv.DictReader(lines))
-  smoothed = measured.get("smoothed")
-  if isinstance(smoothed, Mapping) and "model" in smoothed:
+  if isinstance(radii, Mapping) and "model" in radii:
     found = {row.get("model") for row in rows}
-    if found != {smoothed["model"]} or len(rows) != smoothed.get("count"):
+    if found != {radii["model"]} or len(rows) != radii.get("count"):
       raise ValueError(
-        f"expected the {smoothed.get('count')} rows of metrics.json, of"
-        f" model {smoothed['model']!r}, received {len(rows)} of"
+        f"expected the {radii.get('count')} rows of metrics.json, of"
+        f" model {radii['model']!r}, received {len(rows)} of"
         f" {sorted(map(str, found))}. Certify again"
       )
   return {row.get("kind") or "unknown" for row in rows}

@@ -11,6 +11,11 @@ from tf_privrob.runs import evaluate as evaluation
 
 RESULT = "certificate_audit.json"
 ROWS = "certificate_audit.csv"
+# By former name, in records of earlier versions, the certifiers of claims.
+_FORMER = {
+  "VerifiedInference": "ClaimedInference",
+  "SecureSGDInference": "ClaimedSizes",
+}
 # What a user chooses; all else follows from the model.
 _CHOSEN = ("num_selection", "num_estimation", "num_draws", "confidence")
 
@@ -27,7 +32,8 @@ def certifier_of(settings: dict, model):
     kind.__name__: kind
     for kind in (certify.RandomizedSmoothing, certify.LinearMargin)
   }
-  name = settings["certifier"]
+  name = _FORMER.get(settings["certifier"], settings["certifier"])
+  settings = {**settings, "certifier": name}
   if name in simple:
     kind = simple[name]
     known = {field.name for field in dataclasses.fields(kind)}
@@ -82,7 +88,7 @@ def audit_run(
   Args:
     folder: run folder with certificates.csv and its record.
     model: the certified model.
-    dataset: whose test part `experiments.evaluate` certified.
+    dataset: whose test part `runs.evaluate` certified.
     command_line: for the record.
     resume: go on with an audit that was stopped.
     **settings: of `certify.audit_certificates`.
@@ -94,7 +100,7 @@ def audit_run(
   if not path.exists():
     raise ValueError(
       f"Expected certificates at {path}, found none. Make them first: python -m"
-      f" experiments.evaluate --run_dir={folder.path} --num_certified=500"
+      f" tf_privrob certify --run_dir={folder.path} --num_certified=500"
     )
   recorded = certify.read(path)
   x, y = dataset.x_test, dataset.y_test

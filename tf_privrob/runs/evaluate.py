@@ -65,7 +65,7 @@ def chosen_inputs(num_inputs: int, count: int) -> np.ndarray:
 
 
 def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
-  """Certifies evenly spread test examples; the "smoothed" part of metrics."""
+  """Certifies evenly spread test examples; the "certified" part of metrics."""
   from tf_privrob import certify
 
   chosen = chosen_inputs(len(dataset.x_test), count)
@@ -157,7 +157,7 @@ def evaluate(
   attacks,
   certifier,
   *,
-  num_attacked,
+  num_attacked=500,
   num_certified,
   steps=40,
   seed=0,
@@ -165,6 +165,8 @@ def evaluate(
   command_line="",
 ) -> dict:
   """Attacks, certifies and writes metrics.json after each result.
+
+  Without attacks, results of earlier ones on the same weights stay.
 
   Raises:
     ValueError: If another process evaluates in this folder, or if the results
@@ -207,8 +209,11 @@ def _evaluate(
   from tf_privrob import validate
   from tf_privrob.certify import certifier as certifier_lib
   from tf_privrob.certify import gate
+  from tf_privrob.methods import checks
 
-  validate.positive_int(num_attacked=num_attacked)
+  validate.positive_int(num_attacked=num_attacked, steps=steps)
+  for _, _, size in attacks:
+    validate.positive(attack_eps=size)
   if num_certified and isinstance(certifier, certify.RandomizedSmoothing):
     gate.check_rows(  # before the attacks, which take long
       certifier_lib.as_logits_fn(model),
@@ -216,7 +221,8 @@ def _evaluate(
       "They leave no certificate for a single input: pass --num_certified=0.",
     )
   weights = models.fingerprint(model)
-  before = _before(folder, weights) if resume else {}
+  before = _kept(folder, weights, resume, attacks)
+  checks.num_classes(model, dataset.input_shape)
   predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)
   correct = int((predictions == dataset.y_test).sum())
   metrics = {
@@ -227,8 +233,9 @@ def _evaluate(
       "interval": binomial.interval(correct, len(predictions)),
     },
     "attacks": list(before.get("attacks", [])),
-    "smoothed": before.get("smoothed"),
+    "certified": before.get("certified", before.get("smoothed")),
     "commands": sorted({*before.get("commands", []), command_line} - {""}),
+    "attacked": not attacks and before.get("attacked", True) is True,
     "complete": False,
   }
   folder.write_json("metrics.json", metrics)
@@ -239,6 +246,7 @@ def _evaluate(
     metrics["attacks"].append(row)
     folder.write_json("metrics.json", metrics)
     pictures[row["name"], row["norm"], row["attack_eps"]] = result.x_adv
+  metrics["attacked"] = metrics["attacked"] or bool(attacks)
   save_pictures(
     folder,
     model,
@@ -251,7 +259,7 @@ def _evaluate(
   )
   if num_certified:
     validate.positive_int(num_certified=num_certified)
-    metrics["smoothed"] = certify_rows(
+    metrics["certified"] = certify_rows(
       model,
       dataset,
       certifier,
@@ -260,16 +268,29 @@ def _evaluate(
       folder.file("certificates.csv"),
       resume,
     )
-  metrics["complete"] = True
+  metrics["complete"] = metrics["attacked"]  # by this evaluation or before it
   folder.write_json("metrics.json", metrics)
   return metrics
+
+
+def _kept(folder, weights: str, resume: bool, attacks) -> dict:
+  """The results that stay: all to resume, else those beside a certification."""
+  if resume:
+    return _before(folder, weights)
+  if attacks:
+    return {}
+  try:
+    return _before(folder, weights)
+  except ValueError:  # of another model, which this evaluation replaces
+    return {}
 
 
 def _before(folder, weights: str) -> dict:
   """The results to go on with, which must be of these weights."""
   before = folder.metrics or {}
   named = before.get("weights", weights)
-  rows, smoothed = before.get("attacks", []), before.get("smoothed")
+  rows = before.get("attacks", [])
+  certified = before.get("certified", before.get("smoothed"))
   known = {"name", "norm", "attack_eps", "count"}
   if named != weights:
     raise ValueError(
@@ -280,7 +301,7 @@ def _before(folder, weights: str) -> dict:
   if (
     not isinstance(rows, list)
     or not all(isinstance(row, dict) and known <= set(row) for row in rows)
-    or not isinstance(smoothed, (dict, type(None)))
+    or not isinstance(certified, (dict, type(None)))
     or not isinstance(before.get("commands", []), list)
   ):
     raise ValueError(

@@ -49,7 +49,7 @@ def lira(
 ) -> list[dict[str, Any]]:
   """Trains reference models, judges, and adds to membership.json.
 
-  Members and non-members are those that `experiments.infer` judged. A
+  Members and non-members are those that `runs.infer` judged. A
   reference model is trained with the run's method, network and settings on
   half of them and on all training examples that are not among them: as many
   examples as the run had. What is trained stays in the run folder, in the part
@@ -73,7 +73,7 @@ def lira(
   if payload is None:
     raise ValueError(
       f"Expected {folder.file(inferring.OUTPUT)}, which says who is judged. Run"
-      f" first: python -m experiments.infer --run_dir={folder.path}"
+      f" first: python -m tf_privrob infer --run_dir={folder.path}"
     )
   dataset, count = source.dataset, payload["num_members"]
   is_in = coins(num_references, 2 * count, seed)

@@ -102,6 +102,23 @@ def load_network(name: str, dataset, seed: int | None):
   return network
 
 
+def require_partner(network: str, classifier: str | None) -> None:
+  """Refuses a denoiser without a classifier, or a classifier as denoiser."""
+  from tf_privrob import models
+
+  if classifier is None and network in models.DENOISERS:
+    raise ValueError(
+      f"--network={network} needs --classifier, the Keras file of what stands"
+      " behind the denoiser. Train one: python -m tf_privrob public_classifier"
+      " --out=runs/public.keras"
+    )
+  if classifier is not None and network in models.NAMES:
+    raise ValueError(
+      f"Expected a denoiser with --classifier, received --network={network},"
+      f" a classifier. Pass one of {', '.join(models.DENOISERS)}."
+    )
+
+
 def build(
   method: str,
   config,
@@ -266,7 +283,7 @@ def run(
   if resume and is_complete(folder):
     raise ValueError(
       f"The run in {run_dir} is complete: there is nothing to resume. Evaluate"
-      f" it, python -m experiments.evaluate --run_dir={run_dir}, or choose"
+      f" it, python -m tf_privrob evaluate --run_dir={run_dir}, or choose"
       " another run_dir."
     )
   model = build(
@@ -319,7 +336,7 @@ def open_run(run_dir, name: str | None = None, data_dir: str | None = None):
   if not folder.has("model.keras"):
     raise ValueError(
       f"Expected a trained model at {folder.file('model.keras')}, found none."
-      " Train one first: python -m experiments.train"
+      " Train one first: python -m tf_privrob train"
       f" --run_dir={folder.path}, or go on with a killed run by --resume."
     )
   described = folder.config or {}

@@ -17,11 +17,11 @@ and --resume, and other data sets go into the same folder by --resume, too.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
+import sys
+from typing import Optional
 
-from absl import flags
-
-from experiments import command
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
 from experiments.grid import plots as grid_plots
@@ -30,16 +30,8 @@ from experiments.privacy_risks.membership import notes as membership_notes
 from experiments.privacy_risks.membership import page as membership_page
 from experiments.privacy_risks.membership import plots as membership_plots
 from experiments.privacy_risks.membership import scales as membership_scales
+from tf_privrob.console import command
 from tf_privrob.runs import train as training
-
-_ROBUST_DIR = flags.DEFINE_string(
-  "robust_dir",
-  None,
-  "The out_dir of privacy_risks.training at this scale; not for smoke.",
-)
-_SKIP_MISSING = flags.DEFINE_bool(
-  "skip_missing", False, "Leave out models that are not in --robust_dir."
-)
 
 
 class Experiment(grid_models.ModelExperiment):
@@ -165,36 +157,56 @@ def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
   return Experiment(out_dir, scale_name, scale, named, robust_dir=robust_dir)
 
 
-def main() -> None:
+@dataclasses.dataclass(frozen=True)
+class Options(grid_flags.Options):
+  """Flags of the study.
+
+  Attributes:
+    dataset: Name of a data set of the scale, or all of them.
+    robust_dir: The out_dir of privacy_risks.training at this scale; not for
+      smoke.
+    skip_missing: Leave out models that are not in --robust_dir.
+  """
+
+  dataset: str = grid_flags.EVERY
+  robust_dir: Optional[str] = None
+  skip_missing: bool = False
+
+
+STUDY = grid_flags.each(
+  dict.fromkeys(("smoke", "small", "full"), grid_flags.NOT_TIMED),
+  membership_scales.SCALES,
+  membership_cells.cells,
+)
+about = STUDY.about
+
+
+def main(options: Options, call: command.Call) -> None:
   """Runs as the flags say and prints the table."""
-  scales = membership_scales.SCALES
-  wanted = grid_flags.check_each(scales, membership_cells.cells)
-  scale_name = grid_flags.SCALE.value
-  scale = scales[scale_name]
+  scale = membership_scales.SCALES.get(options.scale)
   wanted = membership_cells.available(
-    scale, wanted, _ROBUST_DIR.value, _SKIP_MISSING.value
+    scale, STUDY.check(options), options.robust_dir, options.skip_missing
   )
 
-  def make(out_dir, command_line):
+  def make():
     from experiments.privacy_risks.training import (
       measure as robust_training_measure,
     )
 
     datasets = robust_training_measure.Datasets(
-      scale.datasets, grid_flags.DATA_DIR.value
+      scale.datasets, options.data_dir
     )
     return Experiment(
-      out_dir,
-      scale_name,
+      options.out_dir,
+      options.scale,
       scale,
       datasets,
-      command_line,
-      robust_dir=_ROBUST_DIR.value,
+      call.line,
+      robust_dir=options.robust_dir,
     )
 
-  grid_flags.run(make, wanted)
+  grid_flags.run(make, wanted, options)
 
 
 if __name__ == "__main__":
-  flags.set_default(grid_flags.DATASET, grid_flags.EVERY)
-  command.run(main)
+  grid_flags.start(sys.modules[__name__])

@@ -16,15 +16,16 @@ folder by --resume, too.
 
 from __future__ import annotations
 
-from absl import flags
+import dataclasses
+import sys
 
-from experiments import command
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
 from experiments.grid import plots as grid_plots
 from experiments.privacy_risks.training import cells as robust_training_cells
 from experiments.privacy_risks.training import page as robust_training_page
 from experiments.privacy_risks.training import scales as robust_training_scales
+from tf_privrob.console import command
 from tf_privrob.runs import train as training
 
 
@@ -102,26 +103,44 @@ def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
   return Experiment(out_dir, scale_name, scale, named)
 
 
-def main() -> None:
-  """Runs as the flags say and prints the table."""
-  scales = robust_training_scales.SCALES
-  wanted = grid_flags.check_each(scales, robust_training_cells.cells)
+@dataclasses.dataclass(frozen=True)
+class Options(grid_flags.Options):
+  """Flags of the study.
 
-  def make(out_dir, command_line):
+  Attributes:
+    dataset: Name of a data set of the scale, or all of them.
+  """
+
+  dataset: str = grid_flags.EVERY
+
+
+STUDY = grid_flags.each(
+  dict.fromkeys(("smoke", "small", "full"), grid_flags.NOT_TIMED),
+  robust_training_scales.SCALES,
+  robust_training_cells.cells,
+)
+about = STUDY.about
+
+
+def main(options: Options, call: command.Call) -> None:
+  """Runs as the flags say and prints the table."""
+  wanted = STUDY.check(options)
+
+  def make():
     from experiments.privacy_risks.training import (
       measure as robust_training_measure,
     )
 
-    scale_name = grid_flags.SCALE.value
-    scale = scales[scale_name]
+    scale = robust_training_scales.SCALES[options.scale]
     datasets = robust_training_measure.Datasets(
-      scale.datasets, grid_flags.DATA_DIR.value
+      scale.datasets, options.data_dir
     )
-    return Experiment(out_dir, scale_name, scale, datasets, command_line)
+    return Experiment(
+      options.out_dir, options.scale, scale, datasets, call.line
+    )
 
-  grid_flags.run(make, wanted)
+  grid_flags.run(make, wanted, options)
 
 
 if __name__ == "__main__":
-  flags.set_default(grid_flags.DATASET, grid_flags.EVERY)
-  command.run(main)
+  grid_flags.start(sys.modules[__name__])

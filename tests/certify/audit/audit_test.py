@@ -240,7 +240,7 @@ def test_one_noise_layer_stands_and_its_double_does_not(distribution, bound):
 )
 def test_dpals_sum_of_sizes_falls(composition, bound, falls):
   """Of Eq. 16's two readings the sum is false, the harmonic one is not."""
-  certifier = papers.VerifiedInference(
+  certifier = papers.ClaimedInference(
     0.3,
     1.0,  # of linf(1), in one dimension
     2.0,  # the true norm of the layer
@@ -261,7 +261,7 @@ def test_dpals_sum_of_sizes_falls(composition, bound, falls):
 
 @_SLOW
 def test_secure_sgds_released_sizes_fall():
-  certifier = papers.SecureSGDInference(num_draws=1_000)
+  certifier = papers.ClaimedSizes(num_draws=1_000)
   rows = certifier.certify(_Noisy(), _LINE)
   found = _audit(certifier, _Noisy(), _LINE, rows)
   assert found.verdict == "violated"
@@ -569,7 +569,7 @@ def test_bad_settings_and_certifiers():
     ValueError, match=r"which classifier its rows are about.*Other"
   ):
     _audit(Other(), model, x, rows)
-  together = papers.VerifiedInference(0.3, 1.0, 2.0, inputs_together=True)
+  together = papers.ClaimedInference(0.3, 1.0, 2.0, inputs_together=True)
   row = certify.Certificate(
     0, None, 1, 0.1, "linf", False, 0.95, "claimed", "dpal_paper_sum"
   )

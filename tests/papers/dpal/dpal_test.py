@@ -231,7 +231,7 @@ def _rows(certifier, method, count=3):
 def test_certifier_claims():
   method = cases.make()
   found = method.certifier(attack_eps=0.2)
-  assert isinstance(found, papers.VerifiedInference)
+  assert isinstance(found, papers.ClaimedInference)
   assert found.composition == "paper"
   assert found.bound == "hoeffding"
   assert found.input_scale == method.noise.input_scale
@@ -275,7 +275,7 @@ def test_proven_certifier_proves(network):
 
 
 @pytest.mark.parametrize("network", [cases.conv_network, cases.flat_network])
-def test_one_draw_of_verified_inference(network):
+def test_one_draw_of_claimed_inference(network):
   """Eq. 14: the product of two passes, noise psi times smaller than b, 2b."""
   method = cases.make(network(), psi=4.0)
   x = tf.constant(cases.arrays(5)[0])

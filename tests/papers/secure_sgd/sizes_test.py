@@ -92,7 +92,7 @@ def test_inference_noise_by_hand():
 
 def test_rows_are_claimed_and_read_off_the_votes():
   model = Model()
-  inference = papers.SecureSGDInference(num_draws=400)
+  inference = papers.ClaimedSizes(num_draws=400)
   x = np.array([[0.4], [-0.4], [9.0]], "float32")
   rows = inference.certify(model, x, np.array([1, 0, 0]), seed=3)
   assert [row.kind for row in rows] == ["claimed"] * 3
@@ -113,7 +113,7 @@ def test_rows_are_claimed_and_read_off_the_votes():
 
 def test_votes_are_under_the_models_own_noise():
   """p1 = Phi(0.4 / 0.5) = 0.788, not that of another noise."""
-  inference = papers.SecureSGDInference(num_draws=4000)
+  inference = papers.ClaimedSizes(num_draws=4000)
   x = np.array([[0.4]], "float32")
 
   def radius(**changes):
@@ -136,6 +136,6 @@ def test_bad_model():
     fresh_hidden_stddev = property()
 
   with pytest.raises(ValueError, match="fresh_hidden_stddev"):
-    papers.SecureSGDInference().certify(Other(), np.zeros([1, 1], "float32"))
+    papers.ClaimedSizes().certify(Other(), np.zeros([1, 1], "float32"))
   with pytest.raises(ValueError, match=r"attack_norm_bound=0\.0 > 0"):
     secure_sgd.inference_stddev(0.0, 1.0, np.ones(2))

@@ -23,9 +23,9 @@ from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.models import cuts as splitting
 from tf_privrob.papers.dpal import autoencoder
+from tf_privrob.papers.dpal import claimed_inference
 from tf_privrob.papers.dpal import config as dpal_config
 from tf_privrob.papers.dpal import functional
-from tf_privrob.papers.dpal import verified_inference
 
 _SIZE_STREAM, _ATTACK_STREAM = 0, 1
 _CAVEATS = (
@@ -406,7 +406,7 @@ class DPAL(method.Method):
 
   def certifier(
     self, attack_eps: float = 0.1, composition: str | None = None
-  ) -> verified_inference.VerifiedInference:
+  ) -> claimed_inference.ClaimedInference:
     """Verified inference (Eq. 13-16): its radii are claimed, not proven.
 
     Args:
@@ -419,13 +419,13 @@ class DPAL(method.Method):
     if self.config.sensitivity == "released_code":
       units = _positions(self.hidden_noise_shape)  # beta of one feature map
     hidden_sensitivity = (
-      verified_inference.released_hidden_sensitivity(kernel, units)
+      claimed_inference.released_hidden_sensitivity(kernel, units)
       if released
-      else verified_inference.paper_hidden_sensitivity(kernel, units)
+      else claimed_inference.paper_hidden_sensitivity(kernel, units)
     )
-    return verified_inference.VerifiedInference(
+    return claimed_inference.ClaimedInference(
       self.noise.input_scale,
-      verified_inference.input_sensitivity(
+      claimed_inference.input_sensitivity(
         attack_eps, _positions(self.input_noise_shape)
       ),
       hidden_sensitivity,

@@ -297,14 +297,14 @@ class SecureSGD(hidden_noise.HiddenNoiseSGD):
 
   def certifier(
     self, attack_eps: float | None = None
-  ) -> secure_sgd.SecureSGDInference:
+  ) -> secure_sgd.ClaimedSizes:
     """The code's sizes: claimed, not proven.
 
     Args:
       attack_eps: mu, the attack that sizes are compared with; None: A.
     """
     config = self.config
-    return secure_sgd.SecureSGDInference(
+    return secure_sgd.ClaimedSizes(
       form=config.variant,
       attack_norm_bound=config.attack_norm_bound,
       dp_epsilon=config.robust_dp_epsilon,

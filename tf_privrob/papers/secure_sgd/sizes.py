@@ -124,7 +124,7 @@ def inference_stddev(
 
 
 @dataclasses.dataclass(frozen=True)
-class SecureSGDInference(certifier.Certifier):
+class ClaimedSizes(certifier.Certifier):
   """SecureSGD's certified inference; every row is `claimed`.
 
   One vote is the class under the noise fixed in training plus a fresh A

@@ -133,6 +133,7 @@ def short_audit(
   }
   if dp_delta is None:
     dp_delta = _stated_delta(source.statement)
+  _require_delta(dp_delta)
   privacy.require_reachable(runs, None, dp_delta, confidence)
   store = audit_record.Store(folder, settings, seed)
   repeated = audit_source.short_runs(source, steps, canary, store.seed % 1000)
@@ -237,6 +238,7 @@ def one_run_audit(
   validate.positive_int(num_canaries=num_canaries)
   if dp_delta is None:
     dp_delta = _stated_delta(source.statement)
+  _require_delta(dp_delta)
   if guesses is None:
     guesses = sorted({max(1, num_canaries // part) for part in (4, 2, 1)})
   audit_one_run.check(source, num_canaries)
@@ -311,6 +313,14 @@ def _remove_training(folder) -> None:
   from tf_privrob.runs.audit import one_run as audit_one_run
 
   shutil.rmtree(folder.file(audit_one_run.TRAINING))
+
+
+def _require_delta(dp_delta: float) -> None:
+  if not 0 <= dp_delta < 1:
+    raise ValueError(
+      f"Expected 0 <= dp_delta < 1, received {dp_delta!r}. Leave it out to take"
+      " the dp_delta of the run."
+    )
 
 
 def _stated_delta(statement) -> float:

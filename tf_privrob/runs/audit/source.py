@@ -82,7 +82,7 @@ def load(folder, data_dir: str | None = None) -> Source:
   if not described or not folder.has("model.keras") or not folder.privacy:
     raise ValueError(
       f"Expected a trained run in {folder.path}, with config.json, model.keras"
-      " and privacy.json. Train one first: python -m experiments.train"
+      " and privacy.json. Train one first: python -m tf_privrob train"
       f" --run_dir={folder.path}."
     )
   model = training.load_model(folder)

@@ -14,7 +14,7 @@ from tests.certify import noisy_models
 from tf_privrob import certify
 from tf_privrob.certify.noise_layer import score_bounds
 from tf_privrob.certify.smoothing import votes
-from tf_privrob.papers.dpal import verified_inference
+from tf_privrob.papers.dpal import claimed_inference
 
 RNG = np.random.RandomState(0)
 FIRST = RNG.randn(4, 5).astype(np.float32)
@@ -46,7 +46,7 @@ def certifier(**changes):
     "attack_eps": 0.2,
     "num_draws": 260,
   }
-  return verified_inference.VerifiedInference(**{**values, **changes})
+  return claimed_inference.ClaimedInference(**{**values, **changes})
 
 
 def content(rows):
@@ -58,8 +58,8 @@ def content(rows):
 
 def test_kappa_and_phi_by_hand():
   """b = Delta_R / (m eps1) = 2, Delta_x = 5, Delta_h = 8, eps_r = 0.5."""
-  assert verified_inference.kappa(0.5, 2.0, 5.0) == pytest.approx(0.2)
-  assert verified_inference.phi(0.5, 4.0, 8.0) == pytest.approx(0.25)
+  assert claimed_inference.kappa(0.5, 2.0, 5.0) == pytest.approx(0.2)
+  assert claimed_inference.phi(0.5, 4.0, 8.0) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_kappa_and_phi_by_hand():
   ],
 )
 def test_claimed_radius_by_hand(composition, settings, wanted):
-  sizes = verified_inference.claimed_radius(
+  sizes = claimed_inference.claimed_radius(
     [0.2 * math.e, 0.3, 0.2],
     [0.2, 0.3, 0.4],
     composition,
@@ -92,7 +92,7 @@ def test_released_v1_is_the_harmonic_composition():
     "hidden_sensitivity": 102.0,
   }
   sizes = [
-    verified_inference.claimed_radius(0.9, 0.01, name, **settings)
+    claimed_inference.claimed_radius(0.9, 0.01, name, **settings)
     for name in ("harmonic", "released_v1", "paper")
   ]
   assert sizes[0] == pytest.approx(sizes[1], rel=1e-12)
@@ -103,10 +103,10 @@ def test_equation_16_equals_a_search_over_eps_r():
   p1, p2, settings = 0.7, 0.04, {"input_scale": 1.7, "hidden_scale": 3.4}
   grid = np.arange(0, 3, 1e-5)
   allowed = grid[p1 > np.exp(2 * grid) * p2]
-  sizes = verified_inference.kappa(allowed, 1.7, 39.0) + verified_inference.phi(
+  sizes = claimed_inference.kappa(allowed, 1.7, 39.0) + claimed_inference.phi(
     allowed, 3.4, 102.0
   )
-  found = verified_inference.claimed_radius(
+  found = claimed_inference.claimed_radius(
     p1,
     p2,
     "paper",
@@ -119,11 +119,11 @@ def test_equation_16_equals_a_search_over_eps_r():
 
 
 def test_sensitivities_by_hand():
-  assert verified_inference.input_sensitivity(0.1, 784) == pytest.approx(78.4)
+  assert claimed_inference.input_sensitivity(0.1, 784) == pytest.approx(78.4)
   kernel = np.array([[3.0, -4.0], [1.0, 1.0]]).reshape(1, 2, 1, 2)
-  assert verified_inference.paper_hidden_sensitivity(kernel, 9) == 3 * 7
+  assert claimed_inference.paper_hidden_sensitivity(kernel, 9) == 3 * 7
   diagonal = np.diag([2.0, -5.0]).reshape(2, 1, 1, 2)
-  found = verified_inference.released_hidden_sensitivity(diagonal, 196)
+  found = claimed_inference.released_hidden_sensitivity(diagonal, 196)
   assert found == pytest.approx(5 * 196)
 
 
@@ -133,12 +133,12 @@ def test_sensitivities_by_hand():
 def mnist(mu, **changes):
   values = {
     "input_scale": 1.71,
-    "input_sensitivity": verified_inference.input_sensitivity(mu, 784),
+    "input_sensitivity": claimed_inference.input_sensitivity(mu, 784),
     "hidden_sensitivity": 102.0,
     "attack_eps": mu,
     "bound": "clopper_pearson",
   }
-  return verified_inference.VerifiedInference(**{**values, **changes})
+  return claimed_inference.ClaimedInference(**{**values, **changes})
 
 
 def xavier_kernel(seed=0):
@@ -155,7 +155,7 @@ def released_scale(largest):
 def test_the_constants_themselves():
   assert released_scale(0.52) == pytest.approx(1.71, abs=5e-3)
   assert 0.52 * 196 == pytest.approx(102, abs=0.5)
-  hidden = verified_inference.released_hidden_sensitivity(xavier_kernel(), 196)
+  hidden = claimed_inference.released_hidden_sensitivity(xavier_kernel(), 196)
   assert hidden == pytest.approx(102, rel=0.06)  # another initialisation
   assert released_scale(hidden / 196) == pytest.approx(1.71, abs=0.02)
 
@@ -200,7 +200,7 @@ def test_best_case_with_the_papers_own_sensitivity(hidden_units, low, high):
   """At mu = 0.6; either reading of 'row' stays below 0.6."""
   kernel = xavier_kernel().reshape(25, 32)
   for theta in (kernel, kernel.T):
-    hidden = verified_inference.paper_hidden_sensitivity(theta, hidden_units)
+    hidden = claimed_inference.paper_hidden_sensitivity(theta, hidden_units)
     found = mnist(0.6, hidden_sensitivity=hidden).largest_radius(10)
     assert low < found < high
 
@@ -258,7 +258,7 @@ def failure_rate(true_radius, count=COUNT, **changes):
     "bound": "clopper_pearson",
     "attack_eps": 1.0,
   }
-  subject = verified_inference.VerifiedInference(**{**values, **changes})
+  subject = claimed_inference.ClaimedInference(**{**values, **changes})
   x = (side * true_radius)[:, None].astype(np.float32)
   rows = subject.certify(Slope(), x, seed=8)
   failed = [
@@ -338,12 +338,12 @@ def test_certify_equals_the_naive_procedure(bound):
 
 def test_one_estimate_serves_all_formulas():
   estimate = certifier().estimate(Model(), X, seed=5)
-  for composition in verified_inference.COMPOSITIONS:
+  for composition in claimed_inference.COMPOSITIONS:
     subject = certifier(
       composition=composition, attack_eps=0.05, input_sensitivity=0.2
     )
     rows = subject.certify(Model(), X, seed=5)
-    found = verified_inference.claimed_radius(
+    found = claimed_inference.claimed_radius(
       estimate.p1_lower,
       estimate.p2_upper,
       composition,
@@ -464,7 +464,7 @@ def test_run_writes_claimed_rows(tmp_path):
 
 def test_settings_are_json():
   settings = json.loads(json.dumps(certifier().settings()))
-  assert settings["certifier"] == "VerifiedInference"
+  assert settings["certifier"] == "ClaimedInference"
   assert (settings["psi"], settings["hidden_scale"]) == (2.0, 0.8)
   assert "batch_size" not in settings
   settings = certifier(inputs_together=True, batch_size=50).settings()
@@ -490,7 +490,7 @@ def test_bad_settings(change, message):
   ("call", "message"),
   [
     (
-      lambda: verified_inference.claimed_radius(
+      lambda: claimed_inference.claimed_radius(
         0.9,
         0.1,
         "released_v0",
@@ -501,7 +501,7 @@ def test_bad_settings(change, message):
       "Expected attack_eps",
     ),
     (
-      lambda: verified_inference.claimed_radius(
+      lambda: claimed_inference.claimed_radius(
         0.9,
         0.1,
         "papr",
@@ -511,13 +511,13 @@ def test_bad_settings(change, message):
       ),
       "Did you mean 'paper'",
     ),
-    (lambda: verified_inference.input_sensitivity(0.0, 784), "attack_eps=0.0"),
+    (lambda: claimed_inference.input_sensitivity(0.0, 784), "attack_eps=0.0"),
     (
-      lambda: verified_inference.paper_hidden_sensitivity(np.ones(3), 4),
+      lambda: claimed_inference.paper_hidden_sensitivity(np.ones(3), 4),
       r"kernel \[..., filters\], received shape \(3,\)",
     ),
     (
-      lambda: verified_inference.released_hidden_sensitivity(np.eye(2), 0),
+      lambda: claimed_inference.released_hidden_sensitivity(np.eye(2), 0),
       "positions=0",
     ),
     (

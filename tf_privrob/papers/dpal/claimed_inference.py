@@ -156,7 +156,7 @@ class Estimate:
 
 
 @dataclasses.dataclass(frozen=True)
-class VerifiedInference(certifier.Certifier):
+class ClaimedInference(certifier.Certifier):
   """DPAL's verified inference; every row is `claimed`.
 
   One draw multiplies two passes (Eq. 14): softmax with fresh Lap(2b/psi) at h
