@@ -285,7 +285,7 @@ _ONLY_OFFERED = {
   ),
   "privacy": (
     "both_errors_lower_bound dp_epsilon_lower_bound one_run_lower_bound"
-    " reachable read_ledger"
+    " read_ledger"
   ),
   "report": "Report RunFolder",
 }
@@ -320,13 +320,11 @@ def test_every_export_is_used_or_documented(room):
 # Modules that tests of another name try. A module with a test of its name, and
 # one that is gone, is taken off; a new one is not put here without need.
 _TESTED_ELSEWHERE = {
-  "attacks": (
-    "base bim carlini_wagner catalog ensembles fgsm iterative mim pgd spsa"
-    " verdict"
-  ),
+  ".": "inflation",
+  "attacks": ("base carlini_wagner catalog ensembles gradient spsa verdict"),
   "bounds": "activations domain interval program projection zonotope",
   "certify": "certifier record",
-  "certify/audit": "inflation result row search targets",
+  "certify/audit": "result row search targets",
   "certify/noise_layer": "noisy_scores",
   "certify/norms": "keras_norms",
   "certify/smoothing": "votes",
@@ -336,7 +334,7 @@ _TESTED_ELSEWHERE = {
   ),
   "mechanisms": "mechanism",
   "membership": "caching disjoint inference predictions thresholds",
-  "methods": "config identity journal plan proven registry",
+  "methods": "config identity journal plan proven registry run_files",
   "methods/objectives": (
     "adversarial_config content_hash inner robust_config trades"
     " verified_config wrm"
@@ -355,14 +353,14 @@ _TESTED_ELSEWHERE = {
   "papers/transdenoiser/s_min": "double grids mixed paths spreading",
   "privacy": (
     "composition dp_sgd_statement ledger_file ledger_format ledger_values"
-    " loss_distribution renyi run_facts statement_text"
+    " loss_distribution renyi run_facts stated statement_text"
   ),
   "privacy/audit": "two_world",
   "report": (
     "canvas card comparable consistency_audits formats markdown"
     " markdown_compare markup page page_audits page_cards page_compare"
     " page_examples page_membership page_privacy page_promises"
-    " page_robustness page_run plots_compare plots_membership results style"
+    " page_robustness page_run plots_compare plots_membership style"
     " verdicts"
   ),
   "runs": "certificates evaluate references train",
@@ -378,7 +376,7 @@ def test_every_module_has_a_test_of_its_name():
     if path.stem != "__init__" and f"{path.stem}_test.py" not in tested
   }
   listed = {
-    f"{folder}/{stem}"
+    f"{folder}/{stem}".removeprefix("./")
     for folder, stems in _TESTED_ELSEWHERE.items()
     for stem in stems.split()
   }
@@ -465,7 +463,7 @@ def test_models_are_few_classes_below_keras():
 
 
 # Private names of other objects that tests touch; may only shrink.
-_MOST_PRIVATE = 212
+_MOST_PRIVATE = 211
 
 
 def _private_names(tree):

@@ -253,8 +253,8 @@ class Experiment(abc.ABC):
 
   def run(self, wanted: Sequence[Cell]) -> None:
     """Runs what is not done; each result is written when its cell ends."""
+    from tf_privrob import files
     from tf_privrob import progress
-    from tf_privrob import run_folder
 
     left = self.left(wanted)
     count = len({*left, *wanted})
@@ -262,7 +262,7 @@ class Experiment(abc.ABC):
     for cell in left:
       print(f"cell {cell.name}", file=sys.stderr, flush=True)
       result = {**dataclasses.asdict(cell), "model": cell.model}
-      result = run_folder.to_jsonable({**result, **self.measure(cell)})
+      result = files.to_jsonable({**result, **self.measure(cell)})
       if self._store:  # first: what is done has its record, whatever happens
         figures = self.compact(result)
         record = grid_records.make(self, cell, figures, self._sources)

@@ -202,9 +202,9 @@ def _stated(figures: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def fingerprint(settings: Any) -> str:
   """A short text that differs where settings differ."""
-  from tf_privrob import run_folder
+  from tf_privrob import files
 
-  text = json.dumps(run_folder.to_jsonable(settings), sort_keys=True)
+  text = json.dumps(files.to_jsonable(settings), sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

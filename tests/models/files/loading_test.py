@@ -19,6 +19,7 @@ from tf_privrob import layers
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import papers
+from tf_privrob.models.files import description
 
 _layers = tf.keras.layers
 X = np.random.default_rng(0).random((5, 4), np.float32)
@@ -611,3 +612,26 @@ def test_layers_that_cost_more_than_they_return_are_refused(tmp_path, network):
   )
   with pytest.raises(ValueError, match="for an example"):
     models.load_model(path)
+
+
+def test_outputs_that_are_many_together_are_refused(tmp_path):
+  inputs = tf.keras.Input((8, 8, 1))
+  wide = [
+    tf.keras.layers.ZeroPadding2D(4092 - 8 * number)(inputs)
+    for number in range(1, 3)
+  ]
+  pooled = [tf.keras.layers.GlobalMaxPooling2D()(part) for part in wide]
+  outputs = tf.keras.layers.Concatenate()(pooled)
+  path = tmp_path / "wide.keras"
+  tf.keras.Model(inputs, outputs).save(path)
+  with pytest.raises(ValueError, match="outputs of all layers are more than"):
+    models.load_model(path)
+
+
+def test_calls_of_recurrent_layers_count_for_many():
+  inputs = tf.keras.Input((3, 2))
+  layer, value = tf.keras.layers.LSTM(2, return_sequences=True), inputs
+  for _ in range(3):
+    value = layer(value)
+  config = tf.keras.saving.serialize_keras_object(tf.keras.Model(inputs, value))
+  assert description.calls(description.checked(config)) > 300

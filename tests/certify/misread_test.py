@@ -1,0 +1,164 @@
+"""Models that certifiers misread, each from an attacker's script."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tf_privrob import certify
+from tf_privrob import models
+from tf_privrob.certify import gate
+from tf_privrob.models import graph
+from tf_privrob.models import precision
+
+_layers = tf.keras.layers
+X = np.ones((2, 2), np.float32)
+
+
+def _sequential(shape, *layers, **kwargs):
+  return tf.keras.Sequential([tf.keras.Input(shape, **kwargs), *layers])
+
+
+def _normalized(variance, gamma=1.0, epsilon=1e-3, dtype="float32"):
+  layer = _layers.BatchNormalization(epsilon=epsilon, dtype=dtype)
+  network = _sequential((2,), layer, _layers.Dense(2, dtype=dtype), dtype=dtype)
+  gamma, mean = np.broadcast_to(gamma, 2), np.zeros(2)
+  layer.set_weights([gamma, mean, mean, np.full(2, variance)])
+  return network
+
+
+# The statement of bounds.
+
+
+@pytest.mark.parametrize(
+  ("variance", "epsilon", "dtype"),
+  [(-0.001 + 1e-12, 0.001, "float64"), (-1e-34, 1e-34, "float32")],
+)
+def test_statistics_that_are_no_variance_are_refused(variance, epsilon, dtype):
+  network = _normalized(variance, epsilon=epsilon, dtype=dtype)
+  with pytest.raises(ValueError, match="moving variance >= 0"):
+    certify.VerifiedBound(0.1).certify(network, X.astype(dtype))
+
+
+def test_a_quotient_that_is_taken_for_zero_is_paid_for():
+  # gamma / sqrt(variance) is 1e-38, which float32 takes for 0, times 1e30.
+  network = _normalized(1e38, gamma=1e-19)
+  network.layers[-1].set_weights([np.array([[1e8, 0], [0, 1e8]]), np.zeros(2)])
+  x = np.array([[1e30, 0.9e30]], np.float32)
+  (row,) = certify.VerifiedBound(1.0).certify(network, x)
+  assert row.radius == 0
+
+
+def test_settings_that_repeat_an_input_are_refused():
+  scale = _layers.Rescaling(np.full((3, 3, 1), 0.5))
+  network = _sequential((1, 1, 1), scale, _layers.Flatten(), _layers.Dense(2))
+  with pytest.raises(ValueError, match="but Keras makes"):
+    certify.VerifiedBound(0.1).certify(network, np.ones((1, 1, 1, 1), "f4"))
+
+
+def test_a_change_of_precision_inside_is_refused():
+  network = _sequential((2,), _layers.ReLU(dtype="float32"), dtype="float64")
+  with pytest.raises(ValueError, match="float64 everywhere"):
+    certify.VerifiedBound(0.1).certify(network, X)
+
+
+# Linear models.
+
+
+def _scaled(*scales):
+  dense = _layers.Dense(2, use_bias=False)
+  rescaled = [_layers.Rescaling(scale) for scale in scales]
+  network = _sequential((1,), *rescaled, dense)
+  back = 1 / np.prod(np.array(scales, np.float64))
+  dense.set_weights([np.array([[0.0, back]])])
+  return network
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
+def test_numbers_that_are_taken_for_zero_behind_a_scale_are_paid_for(norm):
+  network = _scaled(1e-34)
+  (row,) = certify.LinearMargin(norm).certify(network, np.ones((1, 1), "f4"))
+  # Within about 2^-126 / 1e-34 of 0 the logit itself is taken for 0.
+  assert 0.5 < row.radius < 1 - 1e-4
+
+
+def test_scales_that_are_themselves_taken_for_zero_are_refused():
+  with pytest.raises(ValueError, match="may take for 0"):
+    certify.LinearMargin().certify(_scaled(1e-39), np.ones((1, 1), "f4"))
+
+
+# What a layer holds.
+
+
+class _Counting(tf.keras.regularizers.Regularizer):
+  def __call__(self, x):
+    return 0.0
+
+
+def test_a_regulariser_that_every_call_runs_is_code_of_the_caller():
+  own = _sequential((2,), _layers.Dense(2, activity_regularizer=_Counting()))
+  assert not graph.is_plain(own)
+  known = _sequential((2,), _layers.Dense(2, activity_regularizer="l2"))
+  at_rest = _sequential((2,), _layers.Dense(2, kernel_regularizer=_Counting()))
+  assert graph.is_plain(known)
+  assert graph.is_plain(at_rest)
+
+
+@pytest.mark.parametrize("what", ["kernel", "bias", "_is_causal"])
+def test_a_layer_that_was_changed_has_no_name(what):
+  layer = _layers.Conv2D(2, 2)
+  network = _sequential((3, 3, 1), layer, _layers.GlobalAveragePooling2D())
+  assert models.model_hash(network)
+  assert graph.exchanged(layer) is None
+  value = {
+    "kernel": layer.kernel.numpy().tolist(),
+    "bias": [0.0, 1.0],
+    "_is_causal": True,
+  }[what]
+  object.__setattr__(layer, what, value)
+  assert graph.exchanged(layer) == what
+  assert not models.model_hash(network)
+
+
+# Graphs.
+
+
+def _cancelling():
+  there, back = _layers.Rescaling(1.0, 3e7), _layers.Rescaling(1.0, -3e7)
+  return _sequential((2,), there, back)
+
+
+def test_a_graph_folds_no_constants_while_it_is_certified():
+  model = _cancelling()
+  traced = tf.function(lambda x: model(x, training=False))
+  x = tf.constant([[0.7, 0.3]])
+  with precision.as_written():
+    np.testing.assert_array_equal(traced(x), model(x))
+  options = tf.config.optimizer.get_experimental_options()
+  assert options.get("constant_folding", True)
+
+
+def test_what_is_certified_is_what_the_model_returns():
+  (row,) = certify.RandomizedSmoothing(0.5, num_estimation=2000).certify(
+    _cancelling(), np.array([[0.7, 0.3]], np.float32)
+  )
+  assert row.abstained  # all logits are 0
+
+
+def test_one_pass_is_run_without_the_graph():
+  def other(x):
+    inside = tf.inside_function()
+    return x + (1.0 if inside else 0.0) * tf.constant([[0.0, 1.0]])
+
+  with pytest.raises(ValueError, match="for equal inputs"):
+    gate.check_rows(other, [X], "", plain=True)
+
+
+def test_far_inputs_excuse_no_difference():
+  batch = np.array([[1e5, 0.0], [-1e5, 0.0], [0.5, 0.4]], np.float32)
+
+  def coupled(x):
+    company = tf.reduce_mean(x, axis=0, keepdims=True)
+    return tf.where(tf.abs(x) < 1, x + 1e-6 * company, x)
+
+  with pytest.raises(ValueError, match="further inputs"):
+    gate.check_rows(coupled, [batch], "")
