@@ -43,7 +43,7 @@ def test_help_shows_every_flag(name):
   for field in dataclasses.fields(module.Options):
     kind = "[no]" if field.type == "bool" else ""
     assert f"--{kind}{field.name}:" in text, field.name
-    meaning = command._meaning(module.Options, field.name)
+    meaning = command.meaning_of(module.Options, field.name)
     assert meaning.endswith("."), f"{field.name} is not explained"
 
 

@@ -11,7 +11,6 @@ import shlex
 import pytest
 
 from tf_privrob import console
-from tf_privrob import methods
 from tf_privrob.console import command
 from tf_privrob.methods import registry
 from tf_privrob.report import page_run
@@ -40,6 +39,16 @@ def _printed(text: str) -> list[str]:
   ]
 
 
+def _module(name: str):
+  """The module of `python -m experiments.<name>`."""
+  if name in console.COMMANDS:
+    return console.module(name)
+  found = importlib.import_module(f"experiments.{name}")
+  if not hasattr(found, "__path__"):
+    return found
+  return importlib.import_module(f"experiments.{name}.__main__")
+
+
 def _parse(line: str):
   """The options of a printed command; raises where it cannot be run."""
   words = shlex.split(line)[2:]
@@ -47,12 +56,7 @@ def _parse(line: str):
     module, flags = console.module(words[1]), words[2:]
   else:
     name = words[0].removeprefix("experiments.")
-    known = name in console.COMMANDS
-    module = (
-      console.module(name)
-      if known
-      else importlib.import_module(f"experiments.{name}.__main__")
-    )
+    module = _module(name)
     flags = words[1:]
   flags = [word for word in flags if word.startswith("--") and "=x" not in word]
   options, call = command.parse(line, module, flags)
@@ -99,7 +103,7 @@ def _results(method, settings, variant):
     "dataset": "mnist_5k",
     "network": "mlp",
     "config": {**dataclasses.asdict(settings), "seed": "kept out"},
-    "flags": {"preset": methods.preset_of(method, settings)},
+    "flags": {"preset": registry.preset_of(method, settings)},
   }
   fields = {
     field.name: None for field in dataclasses.fields(results_lib.Results)
@@ -110,7 +114,7 @@ def _results(method, settings, variant):
 _SETTINGS = [
   (name, preset, settings)
   for name in registry.NAMES
-  for kind in registry._classes(name)
+  for kind in registry.classes(name)
   for preset, settings in kind.presets().items()
 ]
 

@@ -15,7 +15,7 @@ from tf_privrob.runs import train as training
 _PRESETS = [
   (name, preset)
   for name in registry.NAMES
-  for kind in registry._classes(name)
+  for kind in registry.classes(name)
   for preset in kind.presets()
 ]
 
@@ -34,7 +34,7 @@ def _trained(monkeypatch, tmp_path, *words):
   """What `train` would build, without training it."""
   found = {}
 
-  def fit(method, model, dataset, network, folder, resume, flag_values):
+  def fit(model, dataset, network, folder, resume, flag_values):
     found.update(model=model, dataset=dataset, network=network)
     raise ValueError("enough")
 

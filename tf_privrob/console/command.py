@@ -220,7 +220,7 @@ def _define(values: flags.FlagValues, settings: Any, prefix: str = "") -> None:
       (kind,) = (k for k in typing.get_args(kind) if k is not type(None))
       optional = True
     name, default = prefix + field.name, getattr(settings, field.name)
-    meaning = _meaning(type(settings), field.name)
+    meaning = meaning_of(type(settings), field.name)
     parser = _Parser(kind, optional)
     if kind is bool and not optional:
       flag = flags.BooleanFlag(name, default, meaning)
@@ -230,7 +230,7 @@ def _define(values: flags.FlagValues, settings: Any, prefix: str = "") -> None:
     flags.DEFINE_flag(flag, values, _OWNER)
 
 
-def _meaning(settings: type, name: str) -> str:
+def meaning_of(settings: type, name: str) -> str:
   """The field's lines in the Attributes section of the class docstring."""
   pattern = rf"^ +{name}: (.+?)(?=^ +\w+: |\Z)"
   for owner in settings.__mro__:

@@ -25,7 +25,6 @@ from tf_privrob.methods.registry import build
 from tf_privrob.methods.registry import class_of
 from tf_privrob.methods.registry import NAMES
 from tf_privrob.methods.registry import preset
-from tf_privrob.methods.registry import preset_of
 
 __all__ = [
   "DPSGD",
@@ -52,6 +51,5 @@ __all__ = [
   "build",
   "class_of",
   "preset",
-  "preset_of",
   "relevance",
 ]

@@ -105,7 +105,7 @@ NAMES = tuple(sorted(_HOMES))
 
 
 @functools.cache
-def _classes(name: str) -> dict[type, type[method.Method]]:
+def classes(name: str) -> dict[type, type[method.Method]]:
   """By class of settings, the class of the method."""
   validate.one_of(NAMES, method=name)
   return {_found(config): _found(kind) for config, kind in _HOMES[name]}
@@ -132,9 +132,9 @@ def build(
 
 def class_of(name: str, settings: Any) -> type[method.Method]:
   """The class of a method that has these settings."""
-  found = _classes(name).get(type(settings))
+  found = classes(name).get(type(settings))
   if found is None:
-    expected = " or ".join(kind.__name__ for kind in _classes(name))
+    expected = " or ".join(kind.__name__ for kind in classes(name))
     raise ValueError(
       f"Expected {expected} for method {name!r}, received"
       f" {type(settings).__name__}."
@@ -156,14 +156,14 @@ def preset_of(name: str, settings: Any) -> str | None:
 
   None: it comes to them without one.
   """
-  if type(settings) is next(iter(_classes(name))):
+  if type(settings) is next(iter(classes(name))):
     return None
   return next(iter(type(settings).presets()))
 
 
 def preset(name: str, preset_name: str | None) -> Any:
   """Settings of a method by name; the defaults without one."""
-  kinds = list(_classes(name))
+  kinds = list(classes(name))
   if preset_name is None:
     return kinds[0]()
   found = {}
