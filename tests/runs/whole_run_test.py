@@ -181,6 +181,45 @@ def test_an_evaluation_that_was_stopped_says_so(copied, monkeypatch):
   assert results_lib.read(copied).problems == ()
 
 
+def test_certifying_keeps_the_attacks_and_replaces_the_radii(copied):
+  before = copied.metrics
+  small = {"num_certified": 3, "num_estimation": 100}
+  evaluate.run(copied.path, (), **small)
+  assert copied.metrics["attacks"] == before["attacks"]
+  assert copied.metrics["certified"]["count"] == 3
+  assert copied.metrics["complete"] is True
+
+
+def test_certifying_does_not_complete_attacks_that_were_stopped(
+  copied, monkeypatch
+):
+  def killed(*args, **kwargs):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patched:
+    patched.setattr(evaluate, "attack_rows", killed)
+    with pytest.raises(KeyboardInterrupt):
+      evaluate.run(copied.path, _ATTACKS, **_SMALL)
+  evaluate.run(copied.path, (), num_certified=3, num_estimation=100)
+  assert copied.metrics["certified"]["count"] == 3
+  assert copied.metrics["complete"] is False
+  evaluate.run(copied.path, _ATTACKS, resume=True, num_certified=0)
+  assert copied.metrics["complete"] is True
+
+
+def test_a_stopped_certification_is_completed_by_the_next(copied, monkeypatch):
+  def killed(*args, **kwargs):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patched:
+    patched.setattr(evaluate, "certify_rows", killed)
+    with pytest.raises(KeyboardInterrupt):
+      evaluate.run(copied.path, (), num_certified=3, num_estimation=100)
+  assert copied.metrics["complete"] is False
+  evaluate.run(copied.path, (), num_certified=3, num_estimation=100)
+  assert copied.metrics["complete"] is True
+
+
 def test_two_evaluations_at_once_are_refused(copied):
   with files.locked(copied.file(".evaluate.lock"), "this test"):
     with pytest.raises(ValueError, match="alone with the evaluation in"):

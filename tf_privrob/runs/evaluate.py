@@ -235,6 +235,7 @@ def _evaluate(
     "attacks": list(before.get("attacks", [])),
     "certified": before.get("certified", before.get("smoothed")),
     "commands": sorted({*before.get("commands", []), command_line} - {""}),
+    # Whether no attack that was asked for is missing.
     "attacked": not attacks and before.get("attacked", True) is True,
     "complete": False,
   }
