@@ -26,16 +26,21 @@ STUDIES = (
 )
 
 
+_OF_ALL = ("grid.queue", "grid.results")  # about all studies at once
+
+
 def study(name):
   return importlib.import_module(f"experiments.{name}.__main__")
 
 
 def _modules():
   found = {name: console.module(name) for name in console.COMMANDS}
+  for name in _OF_ALL:
+    found[name] = importlib.import_module(f"experiments.{name}")
   return {**found, **{name: study(name) for name in STUDIES}}
 
 
-@pytest.mark.parametrize("name", [*console.COMMANDS, *STUDIES])
+@pytest.mark.parametrize("name", [*console.COMMANDS, *STUDIES, *_OF_ALL])
 def test_help_shows_every_flag(name):
   module = _modules()[name]
   text = command.help_text(name, module)

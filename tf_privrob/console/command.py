@@ -134,7 +134,8 @@ def help_text(name: str, module: Any, words: Sequence[str] = ()) -> str:
   values, _ = _flags_of(module, words)
   about = getattr(module, "about", None)
   parts = [module.__doc__.strip(), about().strip() if about else ""]
-  parts.append(f"Flags of {name}:\n{_listed(values)}")
+  listed = _listed(values)
+  parts.append(f"Flags of {name}:\n{listed}" if listed else "")
   return "\n\n".join(part for part in parts if part)
 
 
@@ -142,7 +143,7 @@ _OWNER = "flags"
 
 
 def _listed(values: flags.FlagValues) -> str:
-  return values.module_help(_OWNER).split(f"{_OWNER}:", 1)[1].strip("\n")
+  return values.module_help(_OWNER).partition(f"{_OWNER}:")[2].strip("\n")
 
 
 def _flags_of(
