@@ -162,3 +162,54 @@ def test_far_inputs_excuse_no_difference():
 
   with pytest.raises(ValueError, match="further inputs"):
     gate.check_rows(coupled, [batch], "")
+
+
+def test_a_global_learning_phase_is_refused():
+  network = _normalized(1.0)
+  tf.keras.backend.set_learning_phase(1)
+  try:
+    with pytest.raises(ValueError, match="global learning phase"):
+      certify.VerifiedBound(0.1).certify(network, X)
+  finally:
+    tf.keras.backend.clear_session()
+    tf.keras.backend.set_learning_phase(0)
+
+
+def test_two_threads_leave_the_options_as_they_were():
+  first, second = precision.as_written(), precision.as_written()
+  options = tf.config.optimizer.get_experimental_options
+  first.__enter__()
+  second.__enter__()
+  first.__exit__(None, None, None)
+  assert not options()["constant_folding"]
+  second.__exit__(None, None, None)
+  assert options()["constant_folding"]
+
+
+def test_autocast_is_part_of_the_name():
+  def network(autocast):
+    layer = _layers.Activation("relu", name="a", autocast=autocast)
+    inputs = tf.keras.Input((2,), name="i", dtype="float64")
+    return tf.keras.Model(inputs, layer(inputs), name="m")
+
+  one, other = (
+    models.model_hash(network(True)),
+    models.model_hash(network(False)),
+  )
+  assert one != other
+
+
+@pytest.mark.parametrize(
+  "layer",
+  [
+    _layers.Normalization(mean=0.5, variance=2.0),
+    _layers.BatchNormalization(synchronized=True),
+    _layers.SeparableConv2D(2, 2, pointwise_regularizer=_Counting()),
+    _layers.Conv2D(2, 2, kernel_regularizer=_Counting()),
+  ],
+  ids=lambda layer: type(layer).__name__,
+)
+def test_ordinary_layers_are_as_keras_makes_them(layer):
+  network = _sequential((3, 3, 1), layer, _layers.Flatten(), _layers.Dense(2))
+  assert graph.exchanged(layer) is None
+  assert graph.is_plain(network)

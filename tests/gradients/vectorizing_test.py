@@ -45,6 +45,12 @@ def _loop(row):
   )[0]
 
 
+def _cut(row):
+  # Examples of different lengths: vectorised, one of them ends the pass.
+  rest = tf.slice(row, [tf.cast(row[0] > 0.999, tf.int32)], [-1])
+  return tf.stack([tf.reduce_max(rest), row[1]])
+
+
 def _engine(function, rows=16):
   inputs = tf.keras.Input((6,))
   outputs = _layers.Dense(2)(_Row(function)(inputs))
@@ -69,6 +75,7 @@ def _engine(function, rows=16):
     (_histogram, "UnsortedSegmentSum"),
     (_branch, "If"),
     (_loop, "While"),
+    (_cut, "of open shape"),
   ],
 )
 def test_a_pass_that_might_mix_rows_is_run_one_by_one(function, named):

@@ -11,6 +11,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_privrob import data
 from tf_privrob import files
@@ -379,3 +380,18 @@ def test_a_run_dir_that_cannot_be_made(tmp_path, place):
   settings = dataclasses.replace(_SETTINGS, seed=None)
   with pytest.raises(ValueError, match="Expected"):
     train.run("dp_sgd", settings, digits, "mlp", tmp_path / place)
+
+
+def test_no_file_tells_the_largest_private_label(tmp_path):
+  network = tf.keras.Sequential(
+    [tf.keras.Input((4,)), tf.keras.layers.Dense(5)]
+  )
+  config = methods.DPSGDConfig(
+    dp_epsilon=8.0, dp_delta=1e-3, batch_size=16, epochs=1.0, seed=0
+  )
+  x, y = np.zeros((32, 4), np.float32), np.arange(32) % 3
+  methods.DPSGD(network, config).fit(
+    x, y, value_range=(0.0, 1.0), run_dir=tmp_path / "run", verbose=0
+  )
+  described = json.loads((tmp_path / "run" / "run.json").read_text())
+  assert described["dataset"]["num_classes"] == 5

@@ -55,6 +55,7 @@ class Gate:
     precision.require_whole_products(
       "a model may return another class than it was certified for"
     )
+    precision.require_inference()
     self.model = model
     self._model_id = model_id
     self._passed = False

@@ -275,7 +275,7 @@ def sum_by_place(graph: tf.Graph, rows: int | None = None) -> str | None:
       them has no rows.
   """
   own = {_kernel(op) for op in graph.get_operations()}
-  for operation in _operations(graph):
+  for operation in operations_of(graph):
     if _is_broadcasting(operation):
       return operation.name
     if operation.type in _TILED and _kernel(operation) not in own:
@@ -310,7 +310,7 @@ def _axes(operation: tf.Operation, rank: int) -> list[list[int]]:
   return [[int(axis) % rank for axis in np.ravel(axes)]]
 
 
-def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
+def operations_of(graph: tf.Graph) -> Iterator[tf.Operation]:
   """Those of the graph and of the functions that it calls."""
   yield from graph.get_operations()
   for function in graph.as_graph_def().library.function:

@@ -5,7 +5,8 @@ keeps rows apart only where every operation does so in its vectorised form. Not
 all do: a histogram shares one space of indices, so that a bin beyond the last
 one is the first bin of the next row; a branch that depends on the example
 gathers the rows that take it, and how many there are decides how each of them
-is rounded. So a pass is known by its operations, and by nothing else.
+is rounded; where examples make values of different shapes, the whole pass ends.
+So a pass is known by its operations and their shapes, and by nothing else.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 
 import tensorflow as tf
 
+from tf_privrob.gradients import places
 from tf_privrob.models import operations
 
 _KNOWN = frozenset(
@@ -59,4 +61,8 @@ def unknown(graph: tf.Graph) -> str | None:
   for kind, name in operations.all_of(graph):
     if kind not in _KNOWN and not _DRAWS.fullmatch(kind):
       return f"{kind} {name!r}"
+  for operation in places.operations_of(graph):
+    for tensor in operation.outputs:
+      if tensor.dtype.is_floating and not tensor.shape.is_fully_defined():
+        return f"{operation.type} {operation.name!r} of open shape"
   return None

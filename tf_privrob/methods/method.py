@@ -358,10 +358,16 @@ class Method(tf.keras.Model):
     callbacks = checks.callback_list(callbacks)
     folder = run_dir and run_folder.RunFolder(run_dir)
 
+    def describe():
+      one = tf.zeros([1, *np.shape(x)[1:]])
+      classes = self.network(one).shape[-1]
+      return run_files.describe_data(
+        given, classes, value_range, validation_data
+      )
+
     def note():
       if folder:
-        facts = run_files.describe_data(given, y, value_range, validation_data)
-        run_files.begin(folder, self, facts, about or {})
+        run_files.begin(folder, self, describe(), about or {})
 
     with models.claimed(self.network):
       history = self._fit(
@@ -377,8 +383,7 @@ class Method(tf.keras.Model):
         note,
       )
     if folder:
-      facts = run_files.describe_data(given, y, value_range, validation_data)
-      run_files.finish(folder, self, facts, started)
+      run_files.finish(folder, self, describe(), started)
     return history
 
   def _fit(

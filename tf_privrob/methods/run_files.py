@@ -29,9 +29,17 @@ MODEL = "model.keras"
 
 
 def describe_data(
-  given: Any, labels: Any, value_range: Any, validation_data: Any
+  given: Any, classes: int, value_range: Any, validation_data: Any
 ) -> dict[str, Any]:
-  """What run.json says of the data; arrays have neither name nor source."""
+  """What run.json says of the data; arrays have neither name nor source.
+
+  Args:
+    given: A `Dataset`, or the training inputs.
+    classes: Outputs of the network. The labels are private, and the largest of
+      them would tell whether a class is there.
+    value_range: Declared range of the inputs.
+    validation_data: Public inputs and labels, or None.
+  """
   if isinstance(given, data.Dataset):
     named = (given.name, given.source, given.split)
     inputs, tests = given.x_train, given.x_test
@@ -39,7 +47,6 @@ def describe_data(
   else:
     named, inputs = (None, None, None), given
     tests = validation_data[0] if validation_data else ()
-    classes = int(max(labels)) + 1
   return {
     **dict(zip(("name", "source", "split"), named)),
     "num_train": len(inputs),

@@ -96,7 +96,10 @@ def _is_known(part: tf.keras.layers.Layer) -> bool:
     return False
   if isinstance(part, tf.keras.Model):  # its functions are those of training
     return True
-  return all(map(_comes_with_it, vars(part).values())) and not (
+  in_calls = [
+    value for name, value in vars(part).items() if not graph.is_at_rest(name)
+  ]
+  return all(map(_comes_with_it, in_calls)) and not (
     of_keras and graph.exchanged(part)
   )
 
@@ -112,7 +115,7 @@ def _held(part: tf.keras.layers.Layer) -> list[str]:
   """What a layer has besides settings and weights: arrays, and masking."""
   if isinstance(part, tf.keras.Model):
     return []
-  arrays = [f"masking {part.supports_masking}"]
+  arrays = [f"masking {part.supports_masking}", f"autocast {part._autocast}"]
   if "BatchNormalization" in type(part).__name__:
     arrays.append(f"trainable {part.trainable}")  # it computes otherwise
   tracked = {id(weight) for weight in part.weights}

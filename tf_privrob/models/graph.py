@@ -30,16 +30,16 @@ _WEIGHTS = frozenset(
 )
 _OF_WEIGHTS = (tf.Variable, type(None))
 # What changes when a layer is built, called or saved.
-_BOOKKEEPING = ("_auto", "_callable_losses", "_fused", "_losses", "_name")
-_BOOKKEEPING += ("_saved_model", "_self", "built", "fused")
-_AT_REST = (
-  "_constraint",
-  "_initializer",
-  "beta_regularizer",
-  "bias_regularizer",
-  "gamma_regularizer",
-  "kernel_regularizer",
+_BOOKKEEPING = (
+  "_auto_config",
+  "_auto_get_config",
+  "_callable_losses",
+  "_fused",
 )
+_BOOKKEEPING += ("_is_adapted", "_is_compiled", "_losses", "_name")
+_BOOKKEEPING += ("_saved_model", "_self", "built", "fused", "synchronized")
+_AT_REST = ("_constraint", "_initializer", "_regularizer")
+_IN_EVERY_CALL = ("_activity_regularizer", "activity_regularizer")
 # Where the classes of what a layer holds come from.
 _HOMES = ("_thread", "builtins", "collections", "keras", "numpy", "tensorflow")
 # Arguments of a call that change nothing at inference.
@@ -176,7 +176,7 @@ def exchanged(layer: tf.keras.layers.Layer) -> str | None:
   except Exception:  # it cannot say what it is made of
     fresh = {}
   for name, value in vars(layer).items():
-    if name.startswith(_BOOKKEEPING) or name.endswith(_AT_REST):
+    if name.startswith(_BOOKKEEPING) or is_at_rest(name):
       continue
     if isinstance(value, _PLAIN) and fresh.get(name, value) != value:
       return name
@@ -189,6 +189,11 @@ def exchanged(layer: tf.keras.layers.Layer) -> str | None:
     if any(map(_is_foreign, _parts(value))):
       return name
   return None
+
+
+def is_at_rest(name: str) -> bool:
+  """Whether an attribute of this name has no part in a call."""
+  return name.endswith(_AT_REST) and name not in _IN_EVERY_CALL
 
 
 def _is_foreign(value: object) -> bool:
@@ -210,7 +215,8 @@ def _is_function(value: object) -> bool:
 def overridden(layer: tf.keras.layers.Layer) -> str | None:
   """A method that this one layer has instead of its class'."""
   for name in vars(layer):
-    if callable(getattr(type(layer), name, None)):
+    # Keras itself wraps the one that adapts a layer, which no call runs.
+    if name != "reset_state" and callable(getattr(type(layer), name, None)):
       return name
   return None
 

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator
 
 import tensorflow as tf
 
 _FOLDING = ("arithmetic_optimization", "constant_folding")
+_LOCK = threading.Lock()
+_INSIDE: list[None] = []  # one for each block that is open
+_BEFORE: dict[str, bool] = {}
 _VARIABLES = ("TF_SET_ONEDNN_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE")
+
+
+def require_inference() -> None:
+  """Refuses a switch by which `model(x)` is a call of training."""
+  with tf.init_scope():
+    if tf.keras.backend.learning_phase():
+      raise ValueError(
+        "Expected calls at inference, received Keras' global learning phase 1,"
+        " by which model(x) is a call of training. Turn it off by"
+        " tf.keras.backend.set_learning_phase(0)."
+      )
 
 
 def require_whole_products(why: str) -> None:
@@ -40,13 +55,20 @@ def as_written() -> Iterator[None]:
 
   Otherwise TensorFlow folds constants into each other, and (x + 3e7) - 3e7
   becomes x, which no call of the model returns. Operations are still run as one
-  where that changes no more than roundings.
+  where that changes no more than roundings. The setting is the process'; the
+  last of several threads puts it back.
   """
-  before = tf.config.optimizer.get_experimental_options()
-  tf.config.optimizer.set_experimental_options(dict.fromkeys(_FOLDING, False))
+  with _LOCK:
+    options = tf.config.optimizer.get_experimental_options()
+    if not _INSIDE:
+      _BEFORE.update({name: options.get(name, True) for name in _FOLDING})
+    _INSIDE.append(None)
+    # By every thread, which remembers the options that it has seen.
+    tf.config.optimizer.set_experimental_options(dict.fromkeys(_FOLDING, False))
   try:
     yield
   finally:
-    tf.config.optimizer.set_experimental_options(
-      {name: before.get(name, True) for name in _FOLDING}
-    )
+    with _LOCK:
+      _INSIDE.pop()
+      if not _INSIDE:
+        tf.config.optimizer.set_experimental_options(dict(_BEFORE))
