@@ -38,8 +38,8 @@ _KNOWN = frozenset(
     PartitionedCall Placeholder Pow PreventGradient Prod Range Rank
     ReadVariableOp RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad
     ReluGrad Reshape ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
-    ResizeNearestNeighborGrad ReverseV2 Rint Round Rsqrt RsqrtGrad Select
-    SelectV2 Selu SeluGrad Shape ShapeN Sigmoid SigmoidGrad Sign Sin Sinh Size
+    ResizeNearestNeighborGrad ReverseV2 Rint Round Rsqrt RsqrtGrad ScatterNd
+    Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid SigmoidGrad Sign Sin Sinh Size
     Slice Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign
     SoftsignGrad SparseSoftmaxCrossEntropyWithLogits Split SplitV Sqrt SqrtGrad
     Square SquaredDifference Squeeze StatefulPartitionedCall

@@ -356,7 +356,8 @@ class Method(tf.keras.Model):
     if resume and run_dir is None:
       raise ValueError("Expected run_dir with resume=True, received None.")
     callbacks = checks.callback_list(callbacks)
-    folder = run_dir and run_folder.RunFolder(run_dir)
+    # Where it is now, whatever the working directory becomes.
+    folder = run_dir and run_folder.RunFolder(os.path.abspath(run_dir))
 
     def describe():
       one = tf.zeros([1, *np.shape(x)[1:]])
