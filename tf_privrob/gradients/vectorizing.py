@@ -39,14 +39,13 @@ _KNOWN = frozenset(
     ReadVariableOp RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad
     ReluGrad Reshape ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
     ResizeNearestNeighborGrad ReverseV2 Rint Round Rsqrt RsqrtGrad ScatterNd
-    Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid SigmoidGrad Sign Sin Sinh Size
-    Slice Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign
-    SoftsignGrad SparseSoftmaxCrossEntropyWithLogits Split SplitV Sqrt SqrtGrad
-    Square SquaredDifference Squeeze StatefulPartitionedCall
-    StatelessRandomGetAlg StatelessRandomGetKeyCounter StopGradient
-    StridedSlice StridedSliceGrad Sub Sum Tan Tanh TanhGrad Tile TopKV2
-    Transpose TruncateDiv TruncateMod Unpack Xdivy Xlog1py Xlogy ZerosLike
-    _EagerConst
+    Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid SigmoidGrad Sign Sin Sinh
+    Size Slice Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad
+    Softsign SoftsignGrad SparseSoftmaxCrossEntropyWithLogits Split SplitV Sqrt
+    SqrtGrad Square SquaredDifference Squeeze StatefulPartitionedCall
+    StatelessRandomGetAlg StatelessRandomGetKeyCounter StopGradient StridedSlice
+    StridedSliceGrad Sub Sum Tan Tanh TanhGrad Tile TopKV2 Transpose TruncateDiv
+    TruncateMod Unpack Xdivy Xlog1py Xlogy ZerosLike _EagerConst
   """.split()
 )
 _DRAWS = re.compile(r"Stateless(Random|TruncatedNormal)\w*")
