@@ -144,7 +144,7 @@ def test_as_logits_of_logits_is_the_model_itself():
 def test_softmax_inside_a_nested_model_is_refused():
   inner = tf.keras.Sequential([_layers.Input((4,)), _layers.Softmax()])
   outer = tf.keras.Sequential([_layers.Input((4,)), _layers.Dense(4), inner])
-  with pytest.raises(ValueError, match="without the softmax"):
+  with pytest.raises(ValueError, match="softmax or sigmoid inside a nested"):
     models.as_logits(outer)
 
 

@@ -67,14 +67,19 @@ def _nested_softmax():
 @pytest.mark.parametrize(
   ("build", "message"),
   [
-    (lambda: _network(_layers.Dense(3, "sigmoid")), "returns probabilities"),
     (_hidden_softmax, "returns probabilities by other means"),
-    (_nested_softmax, "without the softmax"),
+    (_nested_softmax, "softmax or sigmoid inside a nested"),
   ],
 )
 def test_probabilities_that_cannot_be_taken_back_are_refused(build, message):
   with pytest.raises(ValueError, match=message):
     models.load_classifier(build())
+
+
+def test_a_sigmoid_is_taken_off_like_a_softmax():
+  network = _network(_layers.Dense(3, "sigmoid"))
+  loaded = models.load_classifier(network)
+  np.testing.assert_allclose(tf.sigmoid(loaded(X)), network(X), rtol=1e-5)
 
 
 @tf.keras.saving.register_keras_serializable("loading_test")
