@@ -12,6 +12,7 @@ import gc
 import os
 import pathlib
 import random
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -55,7 +56,14 @@ def _initial_weights_of_the_module(request):
 
 @pytest.fixture(autouse=True)
 def _initial_weights(request):
-  """Keras draws the seeds of unseeded initialisers from Python's `random`."""
+  """Keras draws the seeds of unseeded initialisers from Python's `random`.
+
+  A test that sets a global seed of Keras' would have it draw them otherwise
+  from then on: the next test begins without.
+  """
+  keras = sys.modules.get("keras.src.backend")
+  if keras is not None:
+    vars(keras._SEED_GENERATOR).pop("generator", None)
   random.seed(_place_free(request.node))
 
 
