@@ -51,6 +51,12 @@ def _cut(row):
   return tf.stack([tf.reduce_max(rest), row[1]])
 
 
+def _cut_of_whole_numbers(row):
+  levels = tf.cast(10 * row, tf.int32)
+  rest = tf.slice(levels, [tf.cast(row[0] > 0.999, tf.int32)], [-1])
+  return tf.stack([tf.cast(tf.reduce_max(rest), tf.float32), row[1]])
+
+
 def _engine(function, rows=16):
   inputs = tf.keras.Input((6,))
   outputs = _layers.Dense(2)(_Row(function)(inputs))
@@ -76,6 +82,7 @@ def _engine(function, rows=16):
     (_branch, "If"),
     (_loop, "While"),
     (_cut, "of open shape"),
+    (_cut_of_whole_numbers, "of open shape"),
   ],
 )
 def test_a_pass_that_might_mix_rows_is_run_one_by_one(function, named):

@@ -220,7 +220,12 @@ def test_clipped_rows_are_not_longer_by_rounding(order):
 
 
 @pytest.mark.parametrize(
-  "name", ["TF_SET_ONEDNN_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE"]
+  "name",
+  [
+    "TF_SET_ONEDNN_FPMATH_MODE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "DNNL_DEFAULT_FPMATH_MODE",
+  ],
 )
 def test_short_products_by_the_environment_are_refused(monkeypatch, name):
   monkeypatch.setenv(name, "BF16")

@@ -8,6 +8,7 @@ is what TransDenoiser computes about noise on the input.
 from tf_privrob.gradients.clipping import ClippedGradients
 from tf_privrob.gradients.clipping import ClippedSum
 from tf_privrob.gradients.clipping import ENGINES
+from tf_privrob.gradients.endings import may_end
 from tf_privrob.gradients.isolation import not_row_wise
 from tf_privrob.gradients.isolation import row_by_row
 from tf_privrob.gradients.state import refuse_batch_normalization
@@ -19,6 +20,7 @@ __all__ = [
   "ClippedGradients",
   "ClippedSum",
   "UnclippedGradients",
+  "may_end",
   "not_row_wise",
   "refuse_batch_normalization",
   "refuse_state",

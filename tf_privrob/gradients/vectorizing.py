@@ -48,6 +48,7 @@ _KNOWN = frozenset(
     TruncateMod Unpack Xdivy Xlog1py Xlogy ZerosLike _EagerConst
   """.split()
 )
+_HANDLES = (tf.resource, tf.variant)
 _DRAWS = re.compile(r"Stateless(Random|TruncatedNormal)\w*")
 
 
@@ -62,6 +63,8 @@ def unknown(graph: tf.Graph) -> str | None:
       return f"{kind} {name!r}"
   for operation in places.operations_of(graph):
     for tensor in operation.outputs:
-      if tensor.dtype.is_floating and not tensor.shape.is_fully_defined():
+      if tensor.dtype in _HANDLES:
+        continue
+      if not tensor.shape.is_fully_defined():
         return f"{operation.type} {operation.name!r} of open shape"
   return None

@@ -68,6 +68,11 @@ ENDED = (
   " have caused it."
 )
 
+MAY_END = (
+  "No finite figure is known: one example may end the training by the"
+  " operation {operation}, and whether it ended tells of that example."
+)
+
 
 def tried(model: Any, sampler: str) -> bool:
   """Whether the tests run this very class with this sampler on neighbours."""
@@ -80,7 +85,12 @@ def tried(model: Any, sampler: str) -> bool:
 def stands(model: Any) -> bool:
   """Whether what is accounted may be called proven so far, while training."""
   record, facts = model.run_record, model.run_facts
-  facts_against = ("ended_by_error", "foreign_weights", "nonprivate_logs")
+  facts_against = (
+    "ended_by_error",
+    "foreign_weights",
+    "may_end",
+    "nonprivate_logs",
+  )
   contradicted = any(record.get(fact) for fact in facts_against)
   known = facts.weights_known and not contradicted
   return known and tried(model, record.get("sampler", ""))
@@ -109,6 +119,8 @@ def complete(
       reasons.append(LOGS)
     if record.get("ended_by_error"):
       reasons.append(ENDED)
+    if record.get("may_end"):
+      reasons.append(MAY_END.format(operation=record["may_end"]))
     if record.get("foreign_weights") or not model.has_released_weights:
       reasons.append(CHANGED)
   return found.unproven(*reasons) if reasons else found

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import os
 import pathlib
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import gradients
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
@@ -29,6 +31,12 @@ from tf_privrob.methods import outlet as outlet_lib
 _VALIDATION_BATCH = 1000
 _REHEARSED_ROWS, _REHEARSED_STEPS = 16, 2
 _LEDGER, _CHECKPOINTS = "ledger.jsonl", "checkpoints"
+_MAY_END = (
+  "No privacy will be proven: one example may end this training by the"
+  " operation {}, and whether it ended tells of that example. The usual cause"
+  " is a look-up, a size or a divisor that is computed from the input. Use"
+  " operations that answer for all numbers, such as a product with tf.one_hot."
+)
 
 
 class Session:
@@ -86,6 +94,7 @@ class Session:
     finally:
       for variable, value in zip(variables, before):
         variable.assign(value)
+    self._note_endings(shape)
     if overflown:
       names = ("learning_rate", "l2_clip_norm")
       found = {name: getattr(model.config, name, None) for name in names}
@@ -94,6 +103,17 @@ class Session:
         "Expected weights and logits that stay finite, but two steps on"
         f" synthetic data made {overflown} overflow with {said}. Lower them."
       )
+
+  def _note_endings(self, shape) -> None:
+    """Notes an operation by which one example may end the training."""
+    model = self._model
+    network = model.network
+    model._run_record.pop("may_end", None)
+    found = gradients.may_end(network, network.trainable_variables, shape)
+    if found:
+      model._run_record["may_end"] = found
+      if getattr(model._plan, "noise_multiplier", 1.0):
+        warnings.warn(_MAY_END.format(found), stacklevel=5)
 
   def open(
     self,

@@ -13,7 +13,11 @@ _FOLDING = ("arithmetic_optimization", "constant_folding")
 _LOCK = threading.Lock()
 _INSIDE: list[None] = []  # one for each block that is open
 _BEFORE: dict[str, bool] = {}
-_VARIABLES = ("TF_SET_ONEDNN_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE")
+_VARIABLES = (
+  "TF_SET_ONEDNN_FPMATH_MODE",
+  "ONEDNN_DEFAULT_FPMATH_MODE",
+  "DNNL_DEFAULT_FPMATH_MODE",
+)
 
 
 def require_inference() -> None:

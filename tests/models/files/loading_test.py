@@ -640,3 +640,32 @@ def test_calls_of_recurrent_layers_count_for_many():
     value = layer(value)
   config = tf.keras.saving.serialize_keras_object(tf.keras.Model(inputs, value))
   assert description.calls(description.checked(config)) > 300
+
+
+def _steps(count):
+  return [_layers.Input((count, 1)), _layers.SimpleRNN(1), _layers.Dense(3)]
+
+
+def _convolved(side):
+  network = [_layers.Input((side, side, 1)), _layers.Conv2D(1, 127)]
+  return [*network, _layers.GlobalAveragePooling2D(), _layers.Dense(3)]
+
+
+@pytest.mark.parametrize(
+  ("layers", "fits"),
+  [
+    (_steps(2**16), False),  # 12 kB, more than 100 s
+    (_steps(50), True),
+    (_convolved(5700), False),  # 75 kB, more than 150 s
+    (_convolved(200), True),
+  ],
+)
+def test_work_for_one_example_is_limited(tmp_path, layers, fits):
+  """Loading a classifier calls it once."""
+  path = tmp_path / "model.keras"
+  tf.keras.Sequential(layers).save(path)
+  if fits:
+    models.load_classifier(path)
+    return
+  with pytest.raises(ValueError, match=r"by which an example takes as long"):
+    models.load_classifier(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,10 @@ MAX_ACTIVATIONS = 2**26  # numbers in the outputs of all layers for one example
 _MAX_PASSES = 500
 _MAX_WORK = 2**28  # numbers that a layer goes through for one example
 _CONSTANT = 2**6  # a number that is kept counts for more
+_MAX_PRODUCTS = 2**36  # of all layers for one example
+_CALL, _STEP = 2**12, 2**23  # products that take as long as a call, or a step
+# How many products a model that was rebuilt computes for one example.
+_PRODUCTS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def rebuild(value: Any) -> tf.keras.layers.Layer:
@@ -157,14 +162,55 @@ def _require_cheap(layer: tf.keras.layers.Layer, inputs: Any) -> None:
     )
 
 
+class _Work:
+  """How many products the layers that were called so far compute, at least."""
+
+  def __init__(self):
+    self.products = 0
+
+  def before(self, layer: tf.keras.layers.Layer, inputs: Any) -> None:
+    """Adds what is known before a call: inner models, and steps of loops."""
+    self._add(layer, _PRODUCTS.get(layer, _CALL))
+    for part in (layer, *layer.submodules):
+      if isinstance(part, tf.keras.layers.RNN):
+        steps = tf.nest.flatten(inputs)[0].shape[1] or 1
+        cells = len(getattr(part.cell, "cells", ())) or 1
+        self._add(layer, _STEP * steps * cells)
+
+  def after(self, layer: tf.keras.layers.Layer, outputs: Any) -> None:
+    """Adds each weight at each place of the output."""
+    if layer in _PRODUCTS or isinstance(layer, tf.keras.layers.Embedding):
+      return
+    first = getattr(layer, "data_format", None) == "channels_first"
+    for tensor in tf.nest.flatten(outputs):
+      shape = tensor.shape.as_list() if tensor.shape.rank is not None else []
+      places = shape[2:] if first else shape[1:-1]
+      places = math.prod(side or 1 for side in places)
+      for weight in layer.weights:
+        if weight.shape.rank > 1:
+          self._add(layer, places * math.prod(weight.shape))
+
+  def _add(self, layer: tf.keras.layers.Layer, products: int) -> None:
+    self.products += products
+    if self.products > _MAX_PRODUCTS:
+      raise known.RefusedError(
+        f"has a layer {layer.name!r} by which an example takes as long as"
+        f" {self.products} products, more than {_MAX_PRODUCTS}. Load it"
+        " yourself and pass the model."
+      )
+
+
 def _sequential(config: dict[str, Any], kind: type) -> tf.keras.Sequential:
-  model, made = kind(name=config["name"]), 0
+  model, made, work = kind(name=config["name"]), 0, _Work()
   for value in config["layers"]:
     layer = _build(value)
     if model.outputs:
       _require_cheap(layer, model.outputs[0])
+      work.before(layer, model.outputs[0])
     model.add(layer)
     made = _require_small(model.outputs, layer.name, made)
+    work.after(layer, model.outputs or [])
+  _PRODUCTS[model] = work.products
   return model
 
 
@@ -173,7 +219,7 @@ class _Graph:
 
   def __init__(self, layers: list[dict[str, Any]]):
     self.layers, self.outputs, self._waiting = {}, {}, {}
-    self._made_so_far = 0
+    self._made_so_far, self.work = 0, _Work()
     for value in layers:
       name = value["name"]
       layer = self.layers[name] = _build(value)
@@ -230,8 +276,10 @@ class _Graph:
       for key, part in arguments.items()
     }
     _require_cheap(layer, inputs)
+    self.work.before(layer, inputs)
     outputs = layer(inputs, **kwargs)
     self._count(outputs, name)
+    self.work.after(layer, outputs)
     self.outputs[name].append(tf.nest.flatten(outputs))
 
   def tensors(self, value: Any) -> Any:
@@ -263,6 +311,7 @@ def _functional(config: dict[str, Any], kind: type) -> tf.keras.Model:
   inputs = graph.tensors(config["input_layers"])
   outputs = graph.tensors(config["output_layers"])
   model = kind(inputs=inputs, outputs=outputs, name=config["name"])
+  _PRODUCTS[model] = graph.work.products
   lost = [
     name
     for name, layer in graph.layers.items()
