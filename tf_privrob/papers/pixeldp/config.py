@@ -7,7 +7,7 @@ import math
 
 from tf_privrob import certify
 from tf_privrob import validate
-from tf_privrob.methods import config as method_config
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import noise_place
 from tf_privrob.papers.pixeldp import projection as projection_lib
 
@@ -16,7 +16,7 @@ _HIDDEN_NORM = {"gaussian": "l2", "laplace": "l1"}
 
 
 @dataclasses.dataclass(frozen=True)
-class PixelDPConfig(method_config.DPSGDConfig):
+class PixelDPConfig(dp_sgd.BudgetConfig):
   """Settings of `PixelDP`; those of DP-SGD hold with private=True.
 
   `augmentation_multiplicity` is also the number K of noise draws an example.

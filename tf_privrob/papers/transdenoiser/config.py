@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tf_privrob import validate
-from tf_privrob.methods import config
+from tf_privrob.methods import dp_sgd
 
 VARIANTS = ("paper", "nodp", "sepdp")
 AMPLIFICATIONS = ("steps", "epochs", "none")
@@ -17,7 +17,7 @@ OBJECTIVES = ("mse", "stability", "classification")
 
 
 @dataclasses.dataclass(frozen=True)
-class TransDenoiserConfig(config.DPSGDConfig):
+class TransDenoiserConfig(dp_sgd.BudgetConfig):
   """Settings of TransDenoiser (Algorithm 1) and of its ablations.
 
   The paper leaves several things open or says them twice in different ways;
@@ -127,7 +127,7 @@ class TransDenoiserConfig(config.DPSGDConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SoundTransDenoiserConfig(config.DPSGDConfig):
+class SoundTransDenoiserConfig(dp_sgd.BudgetConfig):
   """Settings of `SoundTransDenoiser`: those of DP-SGD and of the denoiser.
 
   Attributes:

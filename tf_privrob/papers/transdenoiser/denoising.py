@@ -15,6 +15,8 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import validate
 from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import objective as objective_lib
+from tf_privrob.methods.objectives import natural
 
 PUBLIC_CLASSIFIER = privacy.Assumption(
   "the frozen classifier and the weights that the training starts from do not"
@@ -75,6 +77,11 @@ class DenoiserSGD(dp_sgd.DPSGD):
       validate.value_range(classifier_range)
       self._run_record["classifier_range"] = list(classifier_range)
     self._public = _Public(public_data)
+
+  @property
+  def objective(self) -> objective_lib.Objective:
+    """None of others': the loss is this method's own."""
+    return natural.NATURAL
 
   def check_value_range(self, value_range: Range) -> None:
     """Refuses data of another range than the classifier's."""

@@ -14,7 +14,7 @@ from tf_privrob import gradients
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import checks
-from tf_privrob.methods import config as method_config
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.papers.transdenoiser import config as transdenoiser_config
@@ -98,11 +98,11 @@ class TransDenoiser(denoising.DenoiserSGD):
     shape = tuple(input_shape or checks.input_shape(self.network))
     settings = {
       field.name: getattr(self.config, field.name)
-      for field in dataclasses.fields(method_config.DPSGDConfig)
+      for field in dataclasses.fields(dp_sgd.BudgetConfig)
     }
     settings["noise_multiplier"] = self.config.xi_up
     return training_plan.make(
-      method_config.DPSGDConfig(**settings), num_examples, shape
+      dp_sgd.BudgetConfig(**settings), num_examples, shape
     )
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:

@@ -1,14 +1,20 @@
-"""Settings of a method: frozen dataclasses that become flags and JSON."""
+"""What settings of trainings have in common, and how they are written down.
+
+Settings are frozen dataclasses, which may hold others: an objective, a ramp.
+Flags and JSON are made of them; a file names an objective by a word of
+`registry.OBJECTIVES`, or by the name that a program registered its class under.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 from typing import Optional  # flags read these annotations on Python 3.9
 
 from tf_privrob import data
-from tf_privrob import gradients
 from tf_privrob import randomness
 from tf_privrob import validate
+from tf_privrob.methods import objective as objective_lib
 
 OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine")
@@ -16,20 +22,13 @@ SAMPLERS = ("poisson", "shuffle", "full_batch")
 
 
 @dataclasses.dataclass(frozen=True)
-class DPSGDConfig:
-  """Settings of DP-SGD.
+class SGDConfig:
+  """What trainings by stochastic gradients share, private or not.
 
   Attributes:
-    dp_epsilon: the budget of the whole run.
-    dp_delta: with it; well below 1 / n.
-    noise_multiplier: noise standard deviation over `l2_clip_norm`. None: the
-      least that keeps all steps within the budget. If set, training stops
-      before the step that would exceed the budget. 0 trains without privacy.
-    l2_clip_norm: bound on each example's gradient, over all variables.
     batch_size: expected size of a logical batch; sampling_prob = it / n.
     epochs: passes over the data, on average.
-    sampler: "poisson" is what the headline figure is proven for; "shuffle" is
-      accounted without amplification.
+    sampler: "poisson", "shuffle" or "full_batch".
     optimizer: "sgd" or "adam"; `compile(optimizer=...)` takes any other.
     learning_rate: at the first step.
     learning_rate_schedule: "constant" or "cosine" (to zero at the last step).
@@ -41,9 +40,7 @@ class DPSGDConfig:
     augmentation_stddev: of the "noise" augmentation.
     physical_batch_size: rows in memory at a time, rounded up to a multiple of
       16 (`data.whole_packets`). None: by device.
-    engine: how per-example gradients are computed. None: the fastest.
     jit_compile: XLA for the gradients. None: on a GPU only.
-    accountant: "pld" or "rdp", for calibration and the proven figure.
     checkpoint_every: steps between checkpoints.
     seed: None, for a model that is released: noise, sampling and initial
       weights come from the operating system and are stored nowhere. A number
@@ -51,10 +48,6 @@ class DPSGDConfig:
       against those who neither know nor guess it.
   """
 
-  dp_epsilon: float = 3.0
-  dp_delta: float = 1e-5
-  noise_multiplier: Optional[float] = None
-  l2_clip_norm: float = 1.0
   batch_size: int = 256
   epochs: float = 15.0
   sampler: str = "poisson"
@@ -67,21 +60,13 @@ class DPSGDConfig:
   augmentation_multiplicity: int = 1
   augmentation_stddev: float = 0.25
   physical_batch_size: Optional[int] = None
-  engine: Optional[str] = None
   jit_compile: Optional[bool] = None
-  accountant: str = "pld"
   checkpoint_every: int = 1
   seed: Optional[int] = None
 
   def __post_init__(self):
     randomness.check_seed(self.seed)
-    validate.positive(
-      dp_epsilon=self.dp_epsilon,
-      l2_clip_norm=self.l2_clip_norm,
-      epochs=self.epochs,
-      learning_rate=self.learning_rate,
-    )
-    validate.open_probability(dp_delta=self.dp_delta)
+    validate.positive(epochs=self.epochs, learning_rate=self.learning_rate)
     validate.positive_int(
       batch_size=self.batch_size,
       augmentation_multiplicity=self.augmentation_multiplicity,
@@ -89,8 +74,6 @@ class DPSGDConfig:
     )
     if self.physical_batch_size is not None:
       validate.positive_int(physical_batch_size=self.physical_batch_size)
-    if self.noise_multiplier is not None:
-      validate.non_negative(noise_multiplier=self.noise_multiplier)
     validate.non_negative(
       augmentation_stddev=self.augmentation_stddev,
       momentum=self.momentum,
@@ -107,35 +90,66 @@ class DPSGDConfig:
       SCHEDULES, learning_rate_schedule=self.learning_rate_schedule
     )
     validate.one_of(data.AUGMENTATIONS, augmentation=self.augmentation)
-    validate.one_of(("pld", "rdp"), accountant=self.accountant)
     if self.jit_compile is not None:
       validate.boolean(jit_compile=self.jit_compile)
-    if self.engine is not None:
-      validate.one_of(gradients.ENGINES, engine=self.engine)
 
-  @classmethod
-  def presets(cls) -> dict[str, DPSGDConfig]:
-    """Settings by name; `docs/notebook.md` has what they reached."""
-    return {
-      "mnist_5k": cls(
-        batch_size=512,
-        epochs=40,
-        learning_rate=2.0,
-        l2_clip_norm=0.5,
-        ema_decay=0.95,
-      ),
-      "mnist": cls(
-        batch_size=2048,
-        epochs=40,
-        learning_rate=4.0,
-        l2_clip_norm=0.5,
-        ema_decay=0.95,
-      ),
-      "tutorial": cls(
-        noise_multiplier=1.3,
-        batch_size=250,
-        epochs=15,
-        learning_rate=0.25,
-        l2_clip_norm=1.5,
-      ),
-    }
+  def scaled(self, factor: float) -> SGDConfig:
+    """The same run, `factor` times as long: epochs and all moments."""
+    validate.positive(factor=factor)
+    changes = {"epochs": self.epochs * factor}
+    if isinstance(getattr(self, "objective", None), objective_lib.Objective):
+      changes["objective"] = self.objective.scaled(factor)
+    return dataclasses.replace(self, **changes)
+
+
+def described(config: Any) -> dict[str, Any]:
+  """Settings as JSON values, of which `restored` makes them again."""
+  from tf_privrob.methods import registry  # it imports all objectives
+
+  found = {}
+  for field in dataclasses.fields(config):
+    value = getattr(config, field.name)
+    if dataclasses.is_dataclass(value):
+      name = {}
+      if isinstance(value, objective_lib.Objective):
+        name = {"name": registry.objective_name(type(value))}
+      value = {**name, **described(value)}
+    found[field.name] = value
+  return found
+
+
+def restored(kind: type, values: dict[str, Any]) -> Any:
+  """Settings from what `described` wrote; a file may hold anything else.
+
+  Raises:
+    ValueError: names a setting or an objective that is not known.
+  """
+  values = dict(values)
+  fields = {field.name: field for field in dataclasses.fields(kind)}
+  unknown = sorted(set(values) - set(fields))
+  if unknown:
+    raise ValueError(
+      f"Expected settings of {kind.__name__}, received {unknown[0]!r}, which it"
+      " does not have: another version wrote this file. Train the model again,"
+      " or load it with that version."
+    )
+  for name, value in values.items():
+    if isinstance(value, dict):
+      values[name] = _nested(kind, fields[name], dict(value))
+  return kind(**values)
+
+
+def _nested(kind: type, field: dataclasses.Field, value: dict[str, Any]) -> Any:
+  """Settings inside of settings; an objective is found by its name."""
+  from tf_privrob.methods import registry
+
+  default = field.default
+  if not dataclasses.is_dataclass(default):
+    raise ValueError(
+      f"Expected one value for {field.name} of {kind.__name__}, received"
+      " several. Restore the file."
+    )
+  found = type(default)
+  if isinstance(default, objective_lib.Objective):
+    found = registry.objective(value.pop("name", None))
+  return restored(found, value)
