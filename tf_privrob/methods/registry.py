@@ -159,12 +159,17 @@ def name_of(model: method.Method) -> str | None:
   path = f"{kind.__module__}.{kind.__qualname__}"
   for name, homes in _HOMES.items():
     if any(path == f"tf_privrob.{home}" for _, home in homes):
-      own = getattr(model.config, "objective", None)
-      if not isinstance(own, objective_lib.Objective):
-        return name
-      pair = name, objective_name(type(own))
-      return next((short for short, p in _SHORT.items() if p == pair), name)
+      return shortest_name(name, model.config)
   return None
+
+
+def shortest_name(name: str, settings: Any) -> str:
+  """The short name of a method with this objective, if there is one."""
+  own = getattr(settings, "objective", None)
+  if not isinstance(own, objective_lib.Objective):
+    return name
+  pair = name, objective_name(type(own))
+  return next((short for short, p in _SHORT.items() if p == pair), name)
 
 
 def preset_of(name: str, settings: Any) -> str | None:
