@@ -15,8 +15,7 @@ from tf_privrob.runs import train as training
 _PRESETS = [
   (name, preset)
   for name in registry.NAMES
-  for kind in registry.classes(name)
-  for preset in kind.presets()
+  for preset in registry.presets(name)
 ]
 
 

@@ -190,10 +190,9 @@ def presets(name: str) -> dict[str, Any]:
   if name in _SHORT:
     return by_objective.PRESETS[_SHORT[name][1]]()
   if name == "sgd":
-    own = [objective for by, objective in _SHORT.values() if by == name]
-    tables = [by_objective.PRESETS[objective]() for objective in own]
+    own = [short for by, short in _SHORT.values() if by == name]
+    tables = [by_objective.PRESETS[short]() for short in own]
     return {key: value for table in tables for key, value in table.items()}
-  return {key: value for table in tables for key, value in table().items()}
   return {key: value for kind in kinds for key, value in kind.presets().items()}
 
 

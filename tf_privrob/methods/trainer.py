@@ -145,13 +145,16 @@ class Trainer(method.Method):
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """SGD or Adam with the config's schedule or drops."""
+    return updates.optimizer_of(self.config, self.learning_rate(steps))
+
+  def learning_rate(self, steps: int | None):
+    """A number, or Keras' schedule over the steps."""
     config = self.config
-    rate = updates.learning_rate(config, steps)
     if steps and config.learning_rate_drops:
-      rate = schedules.learning_rate(
+      return schedules.learning_rate(
         config.learning_rate, config.learning_rate_drops, steps, config.epochs
       )
-    return updates.optimizer_of(config, rate)
+    return updates.learning_rate(config, steps)
 
   def check_value_range(self, value_range: tuple[float, float]) -> None:
     """What the objective requires of it."""
