@@ -277,7 +277,7 @@ _ONLY_OFFERED = {
   "membership": (
     "NAMES Sensitivity evaluation_attack lira_scores outputs_of tpr_at_fpr"
   ),
-  "methods": "DPSmoothConfig NAMES",
+  "methods": "NAMES",
   "models": (
     "convolutional_denoiser dpal_cifar10 fashion_mnist_cnn"
     " pixeldp_mnist random_features_linear scattering_linear small_dual_resnet"
@@ -335,10 +335,11 @@ _TESTED_ELSEWHERE = {
   ),
   "mechanisms": "mechanism",
   "membership": "caching disjoint inference predictions thresholds",
-  "methods": "config identity journal plan proven registry run_files",
+  "methods": (
+    "identity journal objective plan proven registry run_files updates"
+  ),
   "methods/objectives": (
-    "adversarial_config content_hash inner robust_config trades"
-    " verified_config wrm"
+    "content_hash diffai ibp inner natural presets ramp verified wrm"
   ),
   "models": "fingerprint graph logits operations precision",
   "models/files": (
@@ -388,42 +389,20 @@ def test_every_module_has_a_test_of_its_name():
 
 _MOST_FIELDS = 25
 _TOO_MANY_FIELDS = {
-  "AdversarialConfig": 41,
-  "AttackedConfig": 31,
-  "DPSmoothConfig": 31,
-  "DiffAIConfig": 37,
-  "DualConfig": 36,
-  "IBPConfig": 35,
-  "NaturalConfig": 26,
   "PixelDPConfig": 31,
-  "RobustConfig": 26,
   "SecureSGDConfig": 32,
   "SoundAdLMConfig": 27,
   "SoundDPALConfig": 29,
   "SoundSecureSGDConfig": 31,
-  "StepsConfig": 34,
-  "TradesConfig": 37,
   "TransDenoiserConfig": 32,
-  "VerifiedConfig": 32,
-  "WRMConfig": 31,
 }
 _MOST_CLASSES = 3
 _TOO_DEEP = {
-  "AdversarialTraining": 6,
-  "AttackedTraining": 4,
-  "DiffAI": 6,
-  "DistributionalTraining": 4,
-  "DualTraining": 6,
-  "IBP": 6,
-  "NaturalTraining": 4,
   "PixelDP": 4,
   "SecureSGD": 4,
   "SoundSecureSGD": 4,
   "SoundTransDenoiser": 4,
-  "StepsTraining": 5,
-  "Trades": 6,
   "TransDenoiser": 4,
-  "VerifiedTraining": 5,
 }
 
 

@@ -189,6 +189,6 @@ def settings(cell: Cell, scale: Scale, num_train: int):
   changes.update(recipe.by_stddev.get(cell.trained_for, {}))
   if recipe.stddev_field:
     changes[recipe.stddev_field] = cell.trained_for * recipe.stddev_factor
-  config = dataclasses.replace(config, **changes)
+  config = config.changed(**changes)
   most = max(num_train // 4, 1)
   return dataclasses.replace(config, batch_size=min(config.batch_size, most))

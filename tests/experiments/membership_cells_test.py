@@ -112,10 +112,11 @@ def test_every_trained_model_has_settings(scale_name):
     recipe = model.recipe
     count = recipe.num_train or recipe.preset_size
     config = membership_train.settings(recipe, count)
-    assert config.private == (recipe.dp_epsilon is not None)
+    private = hasattr(config, "dp_epsilon") and not hasattr(config, "private")
+    assert private == (recipe.dp_epsilon is not None)
     radius = recipe.changes.get("attack_eps")
     if radius is not None:
-      assert config.attack_eps == radius == recipe.attack_eps
+      assert config.objective.attack_eps == radius == recipe.attack_eps
 
 
 def test_a_noise_layer_is_trained_as_long_as_the_natural_model():

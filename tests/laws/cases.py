@@ -120,9 +120,8 @@ class Case:
     if "sampler" in names:
       config["sampler"] = sampler
     if self.objective is not None:
-      own = {field.name for field in dataclasses.fields(self.objective)}
-      mine = {key: config.pop(key) for key in own & set(config)}
-      config["objective"] = dataclasses.replace(self.objective, **mine)
+      found = self.kind.config_class(objective=self.objective)
+      return self.kind(self.network(), found.changed(**config))
     return self.kind(
       self.network(), self.kind.config_class(**config), **self.arguments
     )

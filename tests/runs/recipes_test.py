@@ -13,9 +13,7 @@ from tf_privrob.runs import recipes
 from tf_privrob.runs import train as training
 
 _PRESETS = [
-  (name, preset)
-  for name in registry.NAMES
-  for preset in registry.presets(name)
+  (name, preset) for name in registry.NAMES for preset in registry.presets(name)
 ]
 
 

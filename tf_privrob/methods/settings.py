@@ -101,6 +101,19 @@ class SGDConfig:
       changes["objective"] = self.objective.scaled(factor)
     return dataclasses.replace(self, **changes)
 
+  def changed(self, **changes: Any) -> SGDConfig:
+    """The settings with others; those of the objective need no mention of it.
+
+    >>> config.changed(epochs=3, attack_steps=5)  # doctest: +SKIP
+    """
+    names = {field.name for field in dataclasses.fields(self)}
+    mine = {key: value for key, value in changes.items() if key in names}
+    rest = {key: value for key, value in changes.items() if key not in names}
+    if rest and "objective" in names:
+      own = mine.get("objective", self.objective)
+      mine["objective"], rest = dataclasses.replace(own, **rest), {}
+    return dataclasses.replace(self, **mine, **rest)
+
 
 def described(config: Any) -> dict[str, Any]:
   """Settings as JSON values, of which `restored` makes them again."""

@@ -1,7 +1,5 @@
 """Tiny networks, data and settings of all objectives but smoothing's."""
 
-import dataclasses
-
 import numpy as np
 import tensorflow as tf
 
@@ -58,19 +56,9 @@ def linear(weights, bias=0.0):
 
 def settings(case, private=False, **changes):
   """Settings with the objective of a case; changes are of either."""
-  objective = CASES[case]
-  own = {field.name for field in dataclasses.fields(objective)}
   kind = methods.DPSGDConfig if private else methods.TrainingConfig
-  return kind(
-    **{
-      **SMALL,
-      **(PRIVATE if private else {}),
-      **{name: v for name, v in changes.items() if name not in own},
-    },
-    objective=dataclasses.replace(
-      objective, **{name: v for name, v in changes.items() if name in own}
-    ),
-  )
+  own = {**SMALL, **(PRIVATE if private else {})}
+  return kind(**own, objective=CASES[case]).changed(**changes)
 
 
 def build(case, net=None, private=False, **changes):

@@ -50,19 +50,8 @@ def _network():
   return models.mlp(SHAPE, CLASSES, hidden=(5,), activation="tanh")
 
 
-def _settings(**changes):
-  """Of the training, and of the objective in it."""
-  own = {field.name for field in dataclasses.fields(methods.Smooth)}
-  mine = {name: value for name, value in changes.items() if name in own}
-  return dataclasses.replace(
-    BASE,
-    **{name: value for name, value in changes.items() if name not in own},
-    objective=dataclasses.replace(BASE.objective, **mine),
-  )
-
-
 def _method(network=None, **changes):
-  return methods.DPSGD(network or _network(), _settings(**changes))
+  return methods.DPSGD(network or _network(), BASE.changed(**changes))
 
 
 def _losses(method, images, labels, seed):
@@ -255,7 +244,7 @@ def test_the_budget_does_not_depend_on_copies_or_terms():
 )
 def test_bad_settings(changes, message):
   with pytest.raises(ValueError, match=message):
-    _settings(**changes)
+    BASE.changed(**changes)
 
 
 def test_certifier_passes_settings_on_and_refuses_bad_ones():

@@ -80,11 +80,12 @@ class WRM(objective_lib.Objective):
     del seed
     found = self.adversarial_examples(context, rows, labels)
     logits = context.network(found, training=True)
-    return self._cross_entropy(labels, logits), {
+    return self.cross_entropy(labels, logits), {
       "robust_correct": objective_lib.correct(labels, logits)
     }
 
-  def _cross_entropy(self, labels, logits):
+  def cross_entropy(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """With smoothed labels, one value a row."""
     smoothing, classes = self.label_smoothing, logits.shape[-1]
     if not smoothing:
       return objective_lib.cross_entropy(labels, logits)
@@ -99,7 +100,7 @@ class WRM(objective_lib.Objective):
       move, steps = self._l2_move(rows), self.attack_steps + 1
     network = context.network
     return inner.ascend(
-      lambda x: self._cross_entropy(labels, network(x, training=False)),
+      lambda x: self.cross_entropy(labels, network(x, training=False)),
       rows,
       move,
       steps,
