@@ -44,7 +44,7 @@ def trainers() -> dict:
     "IBP": (methods.IBP(), _IBP_TARGET),
     "DiffAI, Box": (methods.DiffAI(), None),
     f"dual, {projections} projections": (
-      methods.Dual(norm="l1_median", projections=projections),
+      methods.DualLoss(norm="l1_median", projections=projections),
       None,
     ),
   }

@@ -235,7 +235,7 @@ def _robust():
     (methods.WRM(attack_steps=2, mean_over="example"), {}, {}),
     (methods.IBP(), {}, {}),
     (methods.DiffAI(), loop, {}),
-    (methods.Dual(norm="l1_median", projections=3), loop, {}),
+    (methods.DualLoss(norm="l1_median", projections=3), loop, {}),
   )
   return {
     f"DPSGD for {type(objective).__name__}": Case(

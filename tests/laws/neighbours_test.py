@@ -68,7 +68,7 @@ def test_no_example_moves_a_clipped_sum_further_than_accounted(name, kind):
     ("DPSGD for WRM", {"norm": "l2"}),
     ("DPSGD for IBP", {"engine": "loop", "ramp": methods.Ramp(length="3")}),
     ("DPSGD for DiffAI", {"domain": "hybrid_zonotope", "engine": "vectorized"}),
-    ("DPSGD for Dual", {"norm": "l1", "engine": "vectorized"}),
+    ("DPSGD for DualLoss", {"norm": "l1", "engine": "vectorized"}),
   ],
 )
 def test_other_settings_keep_the_law_too(name, changes):

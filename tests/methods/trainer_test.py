@@ -219,7 +219,7 @@ _TRAINED = {
   "wrm_l2": methods.WRM(norm="l2", step_scale=0.5, attack_steps=4),
   "ibp": methods.IBP(attack_eps=EPS, ramp=_RAMP),
   "diffai": methods.DiffAI(attack_eps=EPS, ramp=_RAMP, robust_term_weight=1.0),
-  "dual": methods.Dual(attack_eps=EPS, ramp=methods.Ramp(length="60%")),
+  "dual": methods.DualLoss(attack_eps=EPS, ramp=methods.Ramp(length="60%")),
 }
 
 

@@ -7,7 +7,7 @@ from tf_privrob.methods.method import Method
 from tf_privrob.methods.objective import Objective
 from tf_privrob.methods.objectives.adversarial import Adversarial
 from tf_privrob.methods.objectives.diffai import DiffAI
-from tf_privrob.methods.objectives.dual import Dual
+from tf_privrob.methods.objectives.dual import DualLoss
 from tf_privrob.methods.objectives.ibp import IBP
 from tf_privrob.methods.objectives.natural import Natural
 from tf_privrob.methods.objectives.ramp import Ramp
@@ -18,7 +18,6 @@ from tf_privrob.methods.plan import TrainingPlan
 from tf_privrob.methods.registry import build
 from tf_privrob.methods.registry import class_of
 from tf_privrob.methods.registry import NAMES
-from tf_privrob.methods.registry import OBJECTIVES
 from tf_privrob.methods.registry import preset
 from tf_privrob.methods.trainer import Trainer
 from tf_privrob.methods.trainer import TrainingConfig
@@ -27,12 +26,11 @@ __all__ = [
   "DPSGD",
   "IBP",
   "NAMES",
-  "OBJECTIVES",
   "WRM",
   "Adversarial",
   "DPSGDConfig",
   "DiffAI",
-  "Dual",
+  "DualLoss",
   "Method",
   "Natural",
   "Objective",

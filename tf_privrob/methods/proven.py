@@ -18,7 +18,7 @@ from tf_privrob.models import graph
 _OBJECTIVES = (
   "Adversarial",
   "DiffAI",
-  "Dual",
+  "DualLoss",
   "IBP",
   "Natural",
   "Smooth",

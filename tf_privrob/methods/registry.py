@@ -63,7 +63,7 @@ _HOMES = {
 _OBJECTIVES = {
   "adversarial": "adversarial.Adversarial",
   "diffai": "diffai.DiffAI",
-  "dual": "dual.Dual",
+  "dual": "dual.DualLoss",
   "ibp": "ibp.IBP",
   "natural": "natural.Natural",
   "smooth": "smooth.Smooth",

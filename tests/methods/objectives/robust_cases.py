@@ -25,8 +25,8 @@ CASES = {
   "ibp": methods.IBP(),
   "box": methods.DiffAI(),
   "zonotope": methods.DiffAI(domain="hybrid_zonotope", relu="smooth"),
-  "dual": methods.Dual(),
-  "dual_median": methods.Dual(norm="l1_median", projections=5),
+  "dual": methods.DualLoss(),
+  "dual_median": methods.DualLoss(norm="l1_median", projections=5),
 }
 VERIFIED = ("ibp", "box", "zonotope", "dual", "dual_median")
 

@@ -13,7 +13,7 @@ _PROJECTION_STREAM = 2  # of the step's seed
 
 
 @dataclasses.dataclass(frozen=True)
-class Dual(verified.Verified):
+class DualLoss(verified.Verified):
   """Training on CE(v, y), v of `bounds.Dual`.
 
   With norm="l1_median" the bounds inside the network are estimates from random

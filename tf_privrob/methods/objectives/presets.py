@@ -15,7 +15,7 @@ from typing import Callable
 from tf_privrob.methods.dp_sgd import DPSGDConfig
 from tf_privrob.methods.objectives.adversarial import Adversarial
 from tf_privrob.methods.objectives.diffai import DiffAI
-from tf_privrob.methods.objectives.dual import Dual
+from tf_privrob.methods.objectives.dual import DualLoss
 from tf_privrob.methods.objectives.ibp import IBP
 from tf_privrob.methods.objectives.ramp import Ramp
 from tf_privrob.methods.objectives.smooth import Smooth
@@ -253,7 +253,7 @@ def dual() -> dict[str, TrainingConfig]:
   return {
     "yale_b_dual": _with(
       common,
-      Dual(
+      DualLoss(
         attack_eps=0.06275,
         ramp=Ramp(first_eps=1e-4, length="80e"),
         norm="l1_median",
@@ -266,7 +266,7 @@ def dual() -> dict[str, TrainingConfig]:
     ),
     "fashion_mnist_dual": _with(
       common,
-      Dual(
+      DualLoss(
         attack_eps=0.1,
         ramp=Ramp(first_eps=0.003, length="20e"),
         norm="l1_median",
