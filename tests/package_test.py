@@ -335,9 +335,7 @@ _TESTED_ELSEWHERE = {
   ),
   "mechanisms": "mechanism",
   "membership": "caching disjoint inference predictions thresholds",
-  "methods": (
-    "identity journal objective plan proven registry run_files updates"
-  ),
+  "methods": ("identity journal plan proven registry run_files updates"),
   "methods/objectives": (
     "content_hash diffai ibp inner natural presets ramp trades wrm"
   ),

@@ -99,7 +99,8 @@ class Objective:
 
   It gives `row_losses`, or `example_losses` where copies of an example are not
   simply averaged. All terms of an example are one loss, so that `DPSGD` clips
-  them as one gradient.
+  them as one gradient. A class of one's own is found again in model files if it
+  is registered by `tf.keras.saving.register_keras_serializable`.
   """
 
   # What `DPSGD` takes if its settings name no engine. A loss that uses weights
@@ -143,6 +144,10 @@ class Objective:
   def certifier(self, model, **settings: Any) -> Any:
     """The certificate that a model trained for it has of its own, if any."""
     del model, settings
+
+  def get_config(self) -> dict[str, Any]:
+    """Its settings, which Keras asks for where it registers a class."""
+    return dataclasses.asdict(self)
 
   def scaled(self, factor: float) -> Objective:
     """For a run that is `factor` times as long: its moments come later."""
