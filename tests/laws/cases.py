@@ -120,11 +120,13 @@ class Case:
     if "sampler" in names:
       config["sampler"] = sampler
     if self.objective is not None:
-      found = self.kind.config_class(objective=self.objective)
-      return self.kind(self.network(), found.changed(**config))
-    return self.kind(
-      self.network(), self.kind.config_class(**config), **self.arguments
-    )
+      config["objective"] = self.objective
+    found = self.kind.config_class()
+    if hasattr(found, "changed"):
+      found = found.changed(**config)
+    else:
+      found = dataclasses.replace(found, **config)
+    return self.kind(self.network(), found, **self.arguments)
 
   def bench(
     self, sampler: str, quiet: bool = False, **changes
@@ -163,10 +165,10 @@ def _dp_sgd():
       {"training_stddev": 0.0},
       methods.Smooth(regularizer="consistency", attack_steps=1),
     ),
-    "PixelDP": Case(
-      papers.PixelDP,
+    "PrivatePixelDP": Case(
+      papers.PrivatePixelDP,
       smooth,
-      {**_SGD, "private": True, "augmentation_multiplicity": 2},
+      {**_SGD, "augmentation_multiplicity": 2},
       {"construction_size": 1e-9},
     ),
     "SecureSGD": Case(

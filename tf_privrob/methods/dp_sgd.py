@@ -144,10 +144,6 @@ class DPSGD(method.Method):
   """
 
   config_class = DPSGDConfig
-  not_private = (
-    "Trained without privacy: gradients were neither clipped nor noisy, so"
-    " nothing is known to protect the training examples."
-  )
 
   def __init__(
     self,
@@ -186,16 +182,9 @@ class DPSGD(method.Method):
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
-    """Sampler, noise and steps; without privacy there is no budget."""
+    """Sampler, noise and steps."""
     shape = tuple(input_shape or checks.input_shape(self.network))
-    if not self._private:
-      return training_plan.without_privacy(self.config, num_examples, shape)
     return training_plan.make(self.config, num_examples, shape)
-
-  @property
-  def _private(self) -> bool:
-    """Whether gradients are clipped and noisy; some methods leave it open."""
-    return getattr(self.config, "private", True)
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds what `train_step` uses and checks that examples stand alone."""
@@ -217,10 +206,6 @@ class DPSGD(method.Method):
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     """What sums the gradients of a batch."""
-    if not self._private:
-      return gradients.UnclippedGradients(
-        self._example_losses, self.network, jit_compile
-      )
     return gradients.ClippedGradients(
       self._example_losses,
       self.network,
@@ -285,24 +270,12 @@ class DPSGD(method.Method):
     """What a step shows of the private data, without any noise."""
     return updates.step_metrics(total)
 
-  @property
-  def draws_initial_weights(self) -> bool:
-    """Without privacy a network is trained from the weights that it has."""
-    return self._private and super().draws_initial_weights
-
   def statement(self) -> privacy.PrivacyStatement:
     """What the accountant says of the steps that the outlet counted."""
     record = self._run_record
     if not record.get("steps"):
       raise ValueError(
         "Expected a trained model: nothing was released yet. Call fit first."
-      )
-    if not self._private:
-      return privacy.PrivacyStatement(
-        claimed=None,
-        proven=None,
-        sampler=record["sampler"],
-        caveats=(self.not_private,),
       )
     return privacy.PrivacyStatement.for_dp_sgd(
       facts=self.run_facts,

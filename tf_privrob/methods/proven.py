@@ -27,7 +27,7 @@ _OBJECTIVES = (
 )
 _BY_CLIPPED_GRADIENTS = (
   *(f"DPSGD for {name}" for name in _OBJECTIVES),
-  "PixelDP",
+  "PrivatePixelDP",
   "SecureSGD",
   "SoundAdLM",
   "SoundDPAL",

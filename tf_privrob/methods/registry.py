@@ -35,7 +35,11 @@ _HOMES = {
     ),
   ),
   "pixeldp": (
-    ("papers.pixeldp.config.PixelDPConfig", "papers.pixeldp.method.PixelDP"),
+    ("papers.pixeldp.method.PixelDPConfig", "papers.pixeldp.method.PixelDP"),
+    (
+      "papers.pixeldp.method.PrivatePixelDPConfig",
+      "papers.pixeldp.method.PrivatePixelDP",
+    ),
   ),
   "secure_sgd": (
     (
@@ -56,6 +60,10 @@ _HOMES = {
     (
       "papers.transdenoiser.config.SoundTransDenoiserConfig",
       "papers.transdenoiser.sound.SoundTransDenoiser",
+    ),
+    (
+      "papers.transdenoiser.config.DenoisedSmoothingConfig",
+      "papers.transdenoiser.sound.DenoisedSmoothing",
     ),
   ),
 }

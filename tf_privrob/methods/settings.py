@@ -102,17 +102,20 @@ class SGDConfig:
     return dataclasses.replace(self, **changes)
 
   def changed(self, **changes: Any) -> SGDConfig:
-    """The settings with others; those of the objective need no mention of it.
+    """The settings with others; those inside of settings by their own name.
 
     >>> config.changed(epochs=3, attack_steps=5)  # doctest: +SKIP
     """
-    names = {field.name for field in dataclasses.fields(self)}
-    mine = {key: value for key, value in changes.items() if key in names}
-    rest = {key: value for key, value in changes.items() if key not in names}
-    if rest and "objective" in names:
-      own = mine.get("objective", self.objective)
-      mine["objective"], rest = dataclasses.replace(own, **rest), {}
-    return dataclasses.replace(self, **mine, **rest)
+    names = [field.name for field in dataclasses.fields(self)]
+    found = {key: changes.pop(key) for key in names if key in changes}
+    for name in names:
+      inner = found.get(name, getattr(self, name))
+      if dataclasses.is_dataclass(inner):
+        own = {field.name for field in dataclasses.fields(inner)} & set(changes)
+        found[name] = dataclasses.replace(
+          inner, **{key: changes.pop(key) for key in own}
+        )
+    return dataclasses.replace(self, **found, **changes)
 
 
 def described(config: Any) -> dict[str, Any]:

@@ -23,20 +23,14 @@ from tf_privrob.methods.objectives import schedules
 
 REDUCTIONS = ("mean", "sum")
 _COPIES_STREAM = 1
-NOT_PRIVATE = (
-  "Trained without privacy: gradients were neither clipped nor noisy, so"
-  " nothing is known to protect the training examples. Robust training can"
-  " make members easier to recognise (Song, Shokri and Mittal 2019)."
-)
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingConfig(settings.SGDConfig):
-  """Settings of `Trainer`.
+class PlainConfig(settings.SGDConfig):
+  """Settings of a training without privacy, whatever its loss.
 
   Attributes:
     sampler: "shuffle", "poisson" or "full_batch".
-    objective: what a step minimises; its settings are a part of these.
     learning_rate_drops: "10000:0.5,15000:0.1" is half of learning_rate from
       step 10,000 on and a tenth of it from step 15,000 on. Moments are numbers
       of steps, or epochs as in "20e", or shares of the run as in "50%".
@@ -53,7 +47,6 @@ class TrainingConfig(settings.SGDConfig):
   optimizer: str = "adam"
   learning_rate: float = 1e-3
   checkpoint_every: int = 100
-  objective: objective_lib.Objective = natural.NATURAL
   learning_rate_drops: str = ""
   reduction: str = "mean"
   weight_decay: float = 0.0
@@ -61,8 +54,6 @@ class TrainingConfig(settings.SGDConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    validate.instance(objective_lib.Objective, objective=self.objective)
-    self.objective.check_copies(self.augmentation)
     validate.one_of(REDUCTIONS, reduction=self.reduction)
     validate.non_negative(weight_decay=self.weight_decay)
     if self.update_clip_norm is not None:
@@ -74,12 +65,28 @@ class TrainingConfig(settings.SGDConfig):
         f" received {self.learning_rate_schedule!r}. Choose one of the two."
       )
 
-  def scaled(self, factor: float) -> TrainingConfig:
+  def scaled(self, factor: float) -> PlainConfig:
     """The same run, `factor` times as long: epochs and all moments."""
     drops = schedules.scaled_drops(self.learning_rate_drops, factor)
     return dataclasses.replace(
       super().scaled(factor), learning_rate_drops=drops
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig(PlainConfig):
+  """Settings of `Trainer`.
+
+  Attributes:
+    objective: what a step minimises; its settings are a part of these.
+  """
+
+  objective: objective_lib.Objective = natural.NATURAL
+
+  def __post_init__(self):
+    super().__post_init__()
+    validate.instance(objective_lib.Objective, objective=self.objective)
+    self.objective.check_copies(self.augmentation)
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
@@ -109,11 +116,16 @@ class Trainer(method.Method):
   """
 
   config_class = TrainingConfig
+  not_private = (
+    "Trained without privacy: gradients were neither clipped nor noisy, so"
+    " nothing is known to protect the training examples. Robust training can"
+    " make members easier to recognise (Song, Shokri and Mittal 2019)."
+  )
 
   def __init__(
     self,
     network: tf.keras.Model,
-    config: TrainingConfig | None = None,
+    config: PlainConfig | None = None,
     record: dict[str, Any] | None = None,
     objective: objective_lib.Objective | None = None,
     **kwargs,
@@ -135,8 +147,8 @@ class Trainer(method.Method):
 
   @property
   def objective(self) -> objective_lib.Objective:
-    """What a step minimises."""
-    return self.config.objective
+    """What a step minimises; a method with a loss of its own has no other."""
+    return getattr(self.config, "objective", natural.NATURAL)
 
   @property
   def draws_initial_weights(self) -> bool:
@@ -207,8 +219,12 @@ class Trainer(method.Method):
     return self.objective.example_losses(self._context, *batch, seed)
 
   def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+    """Logits of the copies; a subclass may add noise inside the network."""
     del seed
     return self.network(images, training=True)
+
+  def _after_update(self) -> None:
+    """What a subclass makes of the new weights, without looking at data."""
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: the sum over all chunks, then the update."""
@@ -231,6 +247,7 @@ class Trainer(method.Method):
 
     released = self.outlet.without_noise(total.gradients)
     self.apply(released.map(update), variables)
+    self._after_update()
     state.step.assign_add(1)
     updates.average(state, variables, config.ema_decay)
     return updates.step_metrics(total)
@@ -259,7 +276,7 @@ class Trainer(method.Method):
       claimed=None,
       proven=None,
       sampler=record["sampler"],
-      caveats=(NOT_PRIVATE,),
+      caveats=(self.not_private,),
     )
 
   def ledger_parameters(self, plan) -> dict[str, Any]:

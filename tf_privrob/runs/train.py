@@ -84,10 +84,9 @@ def network_seed(config) -> int | None:
 
 def is_private(config) -> bool:
   """Whether a method with these settings draws its initial weights itself."""
-  from tf_privrob import methods
+  from tf_privrob.methods import trainer
 
-  plain = isinstance(config, methods.TrainingConfig)
-  return not plain and getattr(config, "private", True)
+  return not isinstance(config, trainer.PlainConfig)
 
 
 def load_network(name: str, dataset, seed: int | None):
