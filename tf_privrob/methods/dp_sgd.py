@@ -119,7 +119,7 @@ class DPSGDConfig(BudgetConfig):
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class DPSGD(method.Method):
+class DPSGD(updates.ByObjective, method.Method):
   """Trains a network by noisy sums of clipped per-example gradients.
 
   One step (Abadi et al. 2016, Algorithm 1), on a Poisson sample B of the data:
@@ -145,39 +145,16 @@ class DPSGD(method.Method):
 
   config_class = DPSGDConfig
 
-  def __init__(
-    self,
-    network: tf.keras.Model,
-    config: BudgetConfig | None = None,
-    record: dict[str, Any] | None = None,
-    objective: objective_lib.Objective | None = None,
-    **kwargs,
-  ):
-    if objective is not None:
-      config = dataclasses.replace(
-        config or self.config_class(), objective=objective
-      )
-    super().__init__(network, config, record, **kwargs)
+  def refuse(self, network: tf.keras.Model) -> None:
+    """Refuses layers that tie the examples of a batch together."""
+    super().refuse(network)
     gradients.refuse_batch_normalization(network)
-    updates.refuse_activity_regularizers(network)
     _refuse_embeddings(network)
-    if network.built and checks.input_shape(network):
-      self(tf.zeros([1, *checks.input_shape(network)]))
-    self.objective.check(network)
-
-  @property
-  def objective(self) -> objective_lib.Objective:
-    """What a step minimises; a method with a loss of its own has no other."""
-    return getattr(self.config, "objective", natural.NATURAL)
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """SGD or Adam with the config's schedule."""
     rate = updates.learning_rate(self.config, steps)
     return updates.optimizer_of(self.config, rate)
-
-  def check_value_range(self, value_range: tuple[float, float]) -> None:
-    """What the objective requires of it."""
-    self.objective.check_value_range(value_range)
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
@@ -188,12 +165,7 @@ class DPSGD(method.Method):
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds what `train_step` uses and checks that examples stand alone."""
-    self.optimizer.build(self.network.trainable_variables)
-    self._run_record["value_range"] = [float(end) for end in value_range]
-    self._state = updates.state_of(self)
-    self._context = updates.context_of(
-      self, self._state, plan, value_range, self._training_logits
-    )
+    self.settle_context(plan, value_range)
     self._clipped = self._make_gradients(updates.compiles(self.config))
     rng = np.random.default_rng(0)
     images = rng.uniform(*value_range, (_CHECKED_EXAMPLES, *shape))
@@ -214,23 +186,6 @@ class DPSGD(method.Method):
       jit_compile,
       most_rows=self.sampler.most_rows,
     )
-
-  def _example_losses(self, batch, seed):
-    """The objective of each example, over its copies."""
-    return self.objective.example_losses(self._context, *batch, seed)
-
-  @property
-  def context(self) -> objective_lib.Context:
-    """What the objective knows of the run that is prepared."""
-    return self._context
-
-  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
-    """Logits of the copies; a subclass may add noise inside the network."""
-    del seed
-    return self.network(images, training=True)
-
-  def _after_update(self) -> None:
-    """What a subclass makes of the new weights, without looking at data."""
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: clipped sum over all chunks, noise once, update."""
@@ -298,10 +253,6 @@ class DPSGD(method.Method):
   def extra_releases(self) -> list[privacy.Release]:
     """What a subclass releases besides the gradients."""
     return []
-
-  def certifier(self, **settings: Any):
-    """That of the objective, if it has one."""
-    return self.objective.certifier(self, **settings)
 
   def ledger_parameters(self, plan) -> dict[str, Any]:
     """All that the guarantee depends on."""

@@ -90,7 +90,7 @@ class TrainingConfig(PlainConfig):
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class Trainer(method.Method):
+class Trainer(updates.ByObjective, method.Method):
   """Trains a network for an objective, without privacy.
 
   One step on a batch B of b examples is
@@ -122,33 +122,14 @@ class Trainer(method.Method):
     " make members easier to recognise (Song, Shokri and Mittal 2019)."
   )
 
-  def __init__(
-    self,
-    network: tf.keras.Model,
-    config: PlainConfig | None = None,
-    record: dict[str, Any] | None = None,
-    objective: objective_lib.Objective | None = None,
-    **kwargs,
-  ):
-    if objective is not None:
-      config = dataclasses.replace(
-        config or self.config_class(), objective=objective
-      )
-    super().__init__(network, config, record, **kwargs)
-    updates.refuse_activity_regularizers(network)
+  def refuse(self, network: tf.keras.Model) -> None:
+    """Refuses averages of weights whose statistics would be others."""
+    super().refuse(network)
     if self.config.ema_decay and _normalises_batches(network):
       raise ValueError(
         "Expected ema_decay=0 with batch normalisation, whose moving statistics"
         f" are those of the last weights, received {self.config.ema_decay!r}."
       )
-    if network.built and checks.input_shape(network):
-      self(tf.zeros([1, *checks.input_shape(network)]))
-    self.objective.check(network)
-
-  @property
-  def objective(self) -> objective_lib.Objective:
-    """What a step minimises; a method with a loss of its own has no other."""
-    return getattr(self.config, "objective", natural.NATURAL)
 
   @property
   def draws_initial_weights(self) -> bool:
@@ -167,10 +148,6 @@ class Trainer(method.Method):
         config.learning_rate, config.learning_rate_drops, steps, config.epochs
       )
     return updates.learning_rate(config, steps)
-
-  def check_value_range(self, value_range: tuple[float, float]) -> None:
-    """What the objective requires of it."""
-    self.objective.check_value_range(value_range)
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
@@ -199,32 +176,10 @@ class Trainer(method.Method):
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds what `train_step` uses."""
-    self.optimizer.build(self.network.trainable_variables)
-    self._run_record["value_range"] = [float(end) for end in value_range]
-    self._state = updates.state_of(self)
-    self._context = updates.context_of(
-      self, self._state, plan, value_range, self._training_logits
-    )
+    self.settle_context(plan, value_range)
     self._gradients = gradients.UnclippedGradients(
       self._example_losses, self.network, updates.compiles(self.config)
     )
-
-  @property
-  def context(self) -> objective_lib.Context:
-    """What the objective knows of the run that is prepared."""
-    return self._context
-
-  def _example_losses(self, batch, seed):
-    """The objective of each example, over its copies."""
-    return self.objective.example_losses(self._context, *batch, seed)
-
-  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
-    """Logits of the copies; a subclass may add noise inside the network."""
-    del seed
-    return self.network(images, training=True)
-
-  def _after_update(self) -> None:
-    """What a subclass makes of the new weights, without looking at data."""
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: the sum over all chunks, then the update."""
@@ -260,10 +215,6 @@ class Trainer(method.Method):
       gradient + decay * variable if variable.shape.rank > 1 else gradient
       for gradient, variable in zip(found, variables)
     ]
-
-  def certifier(self, **settings: Any):
-    """That of the objective, if it has one."""
-    return self.objective.certifier(self, **settings)
 
   def statement(self) -> privacy.PrivacyStatement:
     """That nothing is claimed, and nothing proven."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tf_privrob import gradients
+from tf_privrob.methods import checks
 from tf_privrob.methods import method
 from tf_privrob.methods import objective as objective_lib
 from tf_privrob.methods import settings
+from tf_privrob.methods.objectives import natural
 
 # Metric of the loss function: name in the history.
 _METRICS = {
@@ -43,32 +47,97 @@ def compiles(config: settings.SGDConfig) -> bool:
   return config.jit_compile
 
 
-def state_of(model: method.Method) -> method.RunState:
-  """Counters of a run, with averages of the weights where they are kept."""
-  averaged = model.config.ema_decay > 0
-  variables = model.network.trainable_variables if averaged else ()
-  return method.RunState(variables)
+class ByObjective:
+  """A part of methods that train a network for an objective.
 
+  It stands before `Method`, and has the objective of the settings looked after.
 
-def context_of(
-  model: method.Method, state: method.RunState, plan, value_range, logits
-) -> objective_lib.Context:
-  """What the model's objective may know of its run."""
-  config = model.config
-  return objective_lib.Context(
-    model.network,
-    objective_lib.Copies(
-      config.augmentation,
-      config.augmentation_multiplicity,
-      config.augmentation_stddev,
-    ),
-    tuple(float(end) for end in value_range),
-    plan.steps,
-    config.epochs,
-    state.step,
-    state.seed,
-    logits,
-  )
+  Args:
+    network: any Keras classifier that returns logits.
+    config: the settings.
+    record: of an earlier training; set when a saved model is loaded.
+    objective: in place of the one in the settings.
+    **kwargs: Keras' own.
+  """
+
+  def __init__(
+    self,
+    network: tf.keras.Model,
+    config: settings.SGDConfig | None = None,
+    record: dict[str, Any] | None = None,
+    objective: objective_lib.Objective | None = None,
+    **kwargs,
+  ):
+    if objective is not None:
+      config = dataclasses.replace(
+        config or self.config_class(), objective=objective
+      )
+    super().__init__(network, config, record, **kwargs)
+    self.refuse(network)
+    if network.built and checks.input_shape(network):
+      self(tf.zeros([1, *checks.input_shape(network)]))
+    self.objective.check(network)
+
+  def refuse(self, network: tf.keras.Model) -> None:
+    """Refuses regularisers that depend on the batch."""
+    for layer in network.submodules:
+      if getattr(layer, "activity_regularizer", None) is not None:
+        raise ValueError(
+          f"Expected no activity regulariser, received one in {layer.name!r}:"
+          " it depends on the whole batch. Put the term into the loss of each"
+          " example, or regularise the weights."
+        )
+
+  @property
+  def objective(self) -> objective_lib.Objective:
+    """What a step minimises; a method with a loss of its own has no other."""
+    return getattr(self.config, "objective", natural.NATURAL)
+
+  @property
+  def context(self) -> objective_lib.Context:
+    """What the objective knows of the run that is prepared."""
+    return self._context
+
+  def settle_context(self, plan, value_range) -> None:
+    """Settles what the objective may know, and begins to count steps."""
+    config, variables = self.config, self.network.trainable_variables
+    self.optimizer.build(variables)
+    self._run_record["value_range"] = [float(end) for end in value_range]
+    self._state = method.RunState(variables if config.ema_decay > 0 else ())
+    self._context = objective_lib.Context(
+      self.network,
+      objective_lib.Copies(
+        config.augmentation,
+        config.augmentation_multiplicity,
+        config.augmentation_stddev,
+      ),
+      tuple(float(end) for end in value_range),
+      plan.steps,
+      config.epochs,
+      self._state.step,
+      self._state.seed,
+      self._training_logits,
+    )
+
+  def check_value_range(self, value_range: tuple[float, float]) -> None:
+    """What the objective requires of it."""
+    self.objective.check_value_range(value_range)
+
+  def certifier(self, **settings: Any):
+    """That of the objective, if it has one."""
+    return self.objective.certifier(self, **settings)
+
+  def _example_losses(self, batch, seed):
+    """The objective of each example, over its copies."""
+    return self.objective.example_losses(self._context, *batch, seed)
+
+  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+    """Logits of the copies; a subclass may add noise inside the network."""
+    del seed
+    return self.network(images, training=True)
+
+  def _after_update(self) -> None:
+    """What a subclass makes of the new weights, without looking at data."""
 
 
 def average(state: method.RunState, variables, decay: float) -> None:
@@ -120,14 +189,3 @@ def step_metrics(total: gradients.ClippedSum) -> dict[str, tf.Tensor]:
       if name in total.metrics
     },
   }
-
-
-def refuse_activity_regularizers(network: tf.keras.Model) -> None:
-  """Raises where a layer's regulariser depends on the batch."""
-  for layer in network.submodules:
-    if getattr(layer, "activity_regularizer", None) is not None:
-      raise ValueError(
-        f"Expected no activity regulariser, received one in {layer.name!r}: it"
-        " depends on the whole batch. Put the term into the loss of each"
-        " example, or regularise the weights."
-      )
