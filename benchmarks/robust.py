@@ -34,33 +34,27 @@ _SHAPE, _CLASSES, _IBP_TARGET = (28, 28, 1), 10, 2.5
 
 
 def trainers() -> dict:
-  """Name, settings and the most natural steps that a step may cost."""
-  size, k = {"batch_size": _BATCH.value}, _STEPS.value
-  attacked = {**size, "attack_steps": k}
-  projected = {"norm": "l1_median", "projections": _PROJECTIONS.value}
+  """Objectives and the most natural steps that a step may cost."""
+  k, projections = _STEPS.value, _PROJECTIONS.value
   return {
-    "natural": ("natural", methods.NaturalConfig(**size), None),
-    f"PGD, k {k}": (
-      "adversarial",
-      methods.AdversarialConfig(**attacked),
-      k + 2,
-    ),
-    f"TRADES, k {k}": ("trades", methods.TradesConfig(**attacked), None),
-    f"WRM, k {k}": ("wrm", methods.WRMConfig(**attacked), None),
-    "IBP": ("ibp", methods.IBPConfig(**size), _IBP_TARGET),
-    "DiffAI, Box": ("diffai", methods.DiffAIConfig(**size), None),
-    f"dual, {_PROJECTIONS.value} projections": (
-      "dual",
-      methods.DualConfig(**size, **projected),
+    "natural": (methods.Natural(), None),
+    f"PGD, k {k}": (methods.Adversarial(attack_steps=k), k + 2),
+    f"TRADES, k {k}": (methods.Trades(attack_steps=k), None),
+    f"WRM, k {k}": (methods.WRM(attack_steps=k), None),
+    "IBP": (methods.IBP(), _IBP_TARGET),
+    "DiffAI, Box": (methods.DiffAI(), None),
+    f"dual, {projections} projections": (
+      methods.DualLoss(norm="l1_median", projections=projections),
       None,
     ),
   }
 
 
-def step_of(name: str, config):
+def step_of(objective: methods.Objective):
   """A function that makes one training step on random images."""
   network = models.by_name("ibp_small", _SHAPE, _CLASSES, seed=0)
-  method = methods.build(name, network, config)
+  config = methods.TrainingConfig(batch_size=_BATCH.value, objective=objective)
+  method = methods.Trainer(network, config)
   method.simulate(10 * _BATCH.value)
   rng = np.random.default_rng(0)
   batch = (
@@ -79,7 +73,7 @@ def main(argv) -> None:
   tf.get_logger().setLevel("ERROR")  # each method traces its own step
   load = round(os.getloadavg()[0], 2)
   found = trainers()
-  steps = {name: step_of(*found[name][:2]) for name in found}
+  steps = {name: step_of(found[name][0]) for name in found}
   for run in steps.values():
     run()
   best = dict.fromkeys(steps, float("inf"))
@@ -93,7 +87,7 @@ def main(argv) -> None:
       "trainer": name,
       "ms": round(1e3 * spent, 1),
       "times natural": round(spent / best["natural"], 2),
-      "at most": found[name][2],
+      "at most": found[name][1],
     }
     for name, spent in best.items()
   ]

@@ -72,6 +72,22 @@ def open_probability(**values: float) -> None:
       raise ValueError(f"Expected 0 < {name}={value!r} < 1.")
 
 
+def closed_probability(**values: float) -> None:
+  """Requires 0 <= value <= 1."""
+  for name, value in values.items():
+    if not _is_number(value) or not 0 <= value <= 1:
+      raise ValueError(f"Expected 0 <= {name}={value!r} <= 1.")
+
+
+def instance(kind: type, **values: Any) -> None:
+  """Requires objects of a class, or of a class made from it."""
+  for name, value in values.items():
+    if not isinstance(value, kind):
+      raise ValueError(
+        f"Expected {name}={value!r} to be made by {kind.__name__}(...)."
+      )
+
+
 def boolean(**values: bool) -> None:
   """Requires True or False."""
   for name, value in values.items():

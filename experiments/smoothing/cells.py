@@ -181,14 +181,12 @@ def settings(cell: Cell, scale: Scale, num_train: int):
 
   recipe = scale.recipes[cell.recipe]
   config = methods.preset(recipe.method, recipe.preset)
-  changes = {
-    **recipe.changes,
-    "dp_epsilon": cell.dp_epsilon,
-    "dp_delta": DP_DELTA,
-  }
+  changes = dict(recipe.changes)
+  if hasattr(config, "dp_epsilon"):
+    changes.update(dp_epsilon=cell.dp_epsilon, dp_delta=DP_DELTA)
   changes.update(recipe.by_stddev.get(cell.trained_for, {}))
   if recipe.stddev_field:
     changes[recipe.stddev_field] = cell.trained_for * recipe.stddev_factor
-  config = dataclasses.replace(config, **changes)
+  config = config.changed(**changes)
   most = max(num_train // 4, 1)
   return dataclasses.replace(config, batch_size=min(config.batch_size, most))

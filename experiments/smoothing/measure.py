@@ -57,6 +57,7 @@ def train_cell(cell, scale, dataset, folder) -> dict:
   from tf_privrob import methods
   from tf_privrob import models
   from tf_privrob import run_folder
+  from tf_privrob.methods import settings
 
   started = time.monotonic()
   run = run_folder.RunFolder(folder.file(training.RUN))
@@ -84,7 +85,7 @@ def train_cell(cell, scale, dataset, folder) -> dict:
     "interval": binomial.interval(correct, dataset.num_test),
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
-    "config": dataclasses.asdict(config),
+    "config": settings.described(config),
     "seconds": round(time.monotonic() - started, 2),
   }
 

@@ -118,7 +118,7 @@ def test_shorter_products_by_a_switch_are_refused():
 
 
 def test_a_network_put_in_the_place_of_another_is_refused():
-  config = papers.PixelDPConfig(private=False)
+  config = papers.PixelDPConfig()
   first, second = (
     tf.keras.Sequential(
       [_layers.Input((4,)), _layers.Dense(5, "relu"), _layers.Dense(2)]

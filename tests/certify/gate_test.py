@@ -261,11 +261,11 @@ def test_a_wrapper_that_nobody_vouches_for_is_refused():
     def call(self, inputs, training=None):
       return -self.network(inputs)
 
-  class Trained(methods.NaturalTraining):
+  class Trained(methods.Trainer):
     def call(self, inputs, training=None):
       return -super().call(inputs, training)
 
-  class Called(methods.NaturalTraining):
+  class Called(methods.Trainer):
     def __call__(self, *args, **kwargs):
       return -super().__call__(*args, **kwargs)
 
@@ -557,7 +557,7 @@ def test_honest_graphs_pass(tmp_path, make, saved):
 
 def test_methods_pass_as_their_network():
   made = network()
-  trained = methods.NaturalTraining(made)
+  trained = methods.Trainer(made)
   trained(X)
   rows = VERIFIED.certify(trained, X)
   wanted = VERIFIED.certify(made, X)

@@ -112,10 +112,10 @@ def test_every_trained_model_has_settings(scale_name):
     recipe = model.recipe
     count = recipe.num_train or recipe.preset_size
     config = membership_train.settings(recipe, count)
-    assert config.private == (recipe.dp_epsilon is not None)
+    assert hasattr(config, "dp_epsilon") == (recipe.dp_epsilon is not None)
     radius = recipe.changes.get("attack_eps")
     if radius is not None:
-      assert config.attack_eps == radius == recipe.attack_eps
+      assert config.objective.attack_eps == radius == recipe.attack_eps
 
 
 def test_a_noise_layer_is_trained_as_long_as_the_natural_model():
@@ -123,7 +123,7 @@ def test_a_noise_layer_is_trained_as_long_as_the_natural_model():
     membership_train.settings(_SMOKE.models[name].recipe, 300)
     for name in ("digits-natural", "digits-noise_layer")
   )
-  assert not noisy.private
+  assert not hasattr(noisy, "dp_epsilon")
   assert noisy.noise == "gaussian"
   assert noisy.construction_size == 0.1
   for field in ("epochs", "batch_size", "learning_rate", "optimizer"):

@@ -109,9 +109,9 @@ def test_a_whole_name_means_that_cell_only():
 def test_settings_take_budget_and_noise():
   cell = smoothing_cells.Cell("flagship", 3.0, 0.5, "train")
   config = smoothing_cells.settings(cell, _TINY, 1000)
-  assert isinstance(config, methods.DPSmoothConfig)
+  assert isinstance(config.objective, methods.Smooth)
   assert (config.dp_epsilon, config.dp_delta) == (3.0, 1e-6)
-  assert config.smoothing_stddev == 0.5
+  assert config.objective.smoothing_stddev == 0.5
   assert config.augmentation_multiplicity == 2
   assert smoothing_cells.settings(cell, _TINY, 100).batch_size == 25
 

@@ -35,10 +35,7 @@ _SGD = {
   "optimizer": "sgd",
   "learning_rate": 5.0,
 }
-_ROBUST = {**_SGD, "private": True}
-_ATTACKED = {**_ROBUST, "attack_eps": 0.1}
 ALL = ("poisson", "shuffle", "full_batch")
-NOT_SHUFFLED = ("poisson", "full_batch")
 
 
 # Networks.
@@ -96,6 +93,7 @@ class Case:
     settings: of its config.
     quiet: instead, settings with which an example draws nothing of its own, so
       that its place in the batch does not matter.
+    objective: of a method that has one, or None.
     samplers: those that it allows.
     arguments: further ones of the method.
     ready: done to a quiet method before its steps are traced.
@@ -105,6 +103,7 @@ class Case:
   network: Callable[[], tf.keras.Model]
   settings: dict[str, Any]
   quiet: dict[str, Any] = dataclasses.field(default_factory=dict)
+  objective: Any = None
   samplers: tuple[str, ...] = ALL
   arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
   ready: Callable[[Any], None] | None = None
@@ -120,9 +119,14 @@ class Case:
     names = {field.name for field in dataclasses.fields(self.kind.config_class)}
     if "sampler" in names:
       config["sampler"] = sampler
-    return self.kind(
-      self.network(), self.kind.config_class(**config), **self.arguments
-    )
+    if self.objective is not None:
+      config["objective"] = self.objective
+    found = self.kind.config_class()
+    if hasattr(found, "changed"):
+      found = found.changed(**config)
+    else:
+      found = dataclasses.replace(found, **config)
+    return self.kind(self.network(), found, **self.arguments)
 
   def bench(
     self, sampler: str, quiet: bool = False, **changes
@@ -142,7 +146,7 @@ def _without_random_start(method):
 
 def _dp_sgd():
   return {
-    "DPSGD": Case(
+    "DPSGD for Natural": Case(
       methods.DPSGD,
       image,
       {
@@ -154,21 +158,17 @@ def _dp_sgd():
       },
       {"augmentation": "none", "augmentation_multiplicity": 1},
     ),
-    "DPSmooth": Case(
-      methods.DPSmooth,
+    "DPSGD for Smooth": Case(
+      methods.DPSGD,
       smooth,
-      {
-        **_SGD,
-        "augmentation_multiplicity": 2,
-        "regularizer": "consistency",
-        "attack_steps": 1,
-      },
+      {**_SGD, "augmentation_multiplicity": 2},
       {"training_stddev": 0.0},
+      methods.Smooth(regularizer="consistency", attack_steps=1),
     ),
-    "PixelDP": Case(
-      papers.PixelDP,
+    "PrivatePixelDP": Case(
+      papers.PrivatePixelDP,
       smooth,
-      {**_ROBUST, "augmentation_multiplicity": 2},
+      {**_SGD, "augmentation_multiplicity": 2},
       {"construction_size": 1e-9},
     ),
     "SecureSGD": Case(
@@ -224,47 +224,26 @@ def _denoisers():
 
 
 def _robust():
-  found = {
-    "NaturalTraining": (methods.NaturalTraining, relu, _ROBUST, {}),
-    "AdversarialTraining": (
-      methods.AdversarialTraining,
-      relu,
-      {
-        **_ATTACKED,
-        "attack_steps": 2,
-        "adversarial_ratio": 0.5,
-        "natural_share": 0.3,
-      },
+  loop = {"engine": "loop"}
+  found = (
+    (
+      methods.Adversarial(
+        attack_steps=2, adversarial_ratio=0.5, natural_share=0.3
+      ),
+      {},
       {"random_start": False},
     ),
-    "Trades": (
-      methods.Trades,
-      relu,
-      {**_ATTACKED, "attack_steps": 2},
-      {"start_stddev": 1e-30},
-    ),
-    "DistributionalTraining": (
-      methods.DistributionalTraining,
-      relu,
-      {**_ROBUST, "attack_steps": 2, "mean_over": "example"},
-      {},
-    ),
-    "IBP": (methods.IBP, relu, _ATTACKED, {}),
-    "DiffAI": (methods.DiffAI, relu, {**_ATTACKED, "engine": "loop"}, {}),
-    "DualTraining": (
-      methods.DualTraining,
-      relu,
-      {
-        **_ATTACKED,
-        "engine": "loop",
-        "norm": "l1_median",
-        "projections": 3,
-      },
-      {},
-    ),
-  }
+    (methods.Trades(attack_steps=2), {}, {"start_stddev": 1e-30}),
+    (methods.WRM(attack_steps=2, mean_over="example"), {}, {}),
+    (methods.IBP(), {}, {}),
+    (methods.DiffAI(), loop, {}),
+    (methods.DualLoss(norm="l1_median", projections=3), loop, {}),
+  )
   return {
-    name: Case(*parts, samplers=NOT_SHUFFLED) for name, parts in found.items()
+    f"DPSGD for {type(objective).__name__}": Case(
+      methods.DPSGD, relu, {**_SGD, **more}, quiet, objective
+    )
+    for objective, more, quiet in found
   }
 
 

@@ -13,6 +13,7 @@ import pytest
 from tf_privrob import console
 from tf_privrob.console import command
 from tf_privrob.methods import registry
+from tf_privrob.methods import settings as settings_lib
 from tf_privrob.report import page_run
 from tf_privrob.report import results as results_lib
 
@@ -102,7 +103,7 @@ def _results(method, settings, variant):
     "method": f"{method} ({variant})",
     "dataset": "mnist_5k",
     "network": "mlp",
-    "config": {**dataclasses.asdict(settings), "seed": "kept out"},
+    "config": {**settings_lib.described(settings), "seed": "kept out"},
     "flags": {"preset": registry.preset_of(method, settings)},
   }
   fields = {
@@ -114,8 +115,7 @@ def _results(method, settings, variant):
 _SETTINGS = [
   (name, preset, settings)
   for name in registry.NAMES
-  for kind in registry.classes(name)
-  for preset, settings in kind.presets().items()
+  for preset, settings in registry.presets(name).items()
 ]
 
 

@@ -23,7 +23,7 @@ _SIZE = examples.SIZES[0]
 
 
 def _case(kind, network=cases.smooth):
-  case = cases.BY_GRADIENTS["DPSGD"]
+  case = cases.BY_GRADIENTS["DPSGD for Natural"]
   return dataclasses.replace(case, kind=kind, network=network)
 
 

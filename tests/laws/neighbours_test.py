@@ -6,6 +6,8 @@ sampler and its real step, on data sets that differ by one example.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -47,26 +49,26 @@ def test_no_example_moves_a_clipped_sum_further_than_accounted(name, kind):
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
-    ("DPSGD", {"jit_compile": True}),
-    ("DPSGD", {"engine": "vectorized"}),
-    ("DPSGD", {"engine": "loop"}),
-    ("DPSGD", {"augmentation": "shift_flip", "optimizer": "adam"}),
-    ("DPSmooth", {"regularizer": "stability"}),
-    ("DPSmooth", {"regularizer": "macer", "attack_steps": 0}),
-    ("PixelDP", {"projection": "parseval", "noise_ramp": True}),
-    ("PixelDP", {"noise": "laplace", "attack_norm": "l1"}),
+    ("DPSGD for Natural", {"jit_compile": True}),
+    ("DPSGD for Natural", {"engine": "vectorized"}),
+    ("DPSGD for Natural", {"engine": "loop"}),
+    ("DPSGD for Natural", {"augmentation": "shift_flip", "optimizer": "adam"}),
+    ("DPSGD for Smooth", {"regularizer": "stability"}),
+    ("DPSGD for Smooth", {"regularizer": "macer", "attack_steps": 0}),
+    ("PrivatePixelDP", {"projection": "parseval", "noise_ramp": True}),
+    ("PrivatePixelDP", {"noise": "laplace", "attack_norm": "l1"}),
     ("SoundDPAL", {"features": "taylor", "adversarial_weight": 0.5}),
     ("SoundTransDenoiser", {"objective": "stability"}),
     ("SoundTransDenoiser", {"objective": "classification"}),
     ("TransDenoiser", {"slice_clipping": "flat"}),
     ("TransDenoiser", {"units": "mean", "num_slices": 1}),
     ("TransDenoiser", {"input_noise": "fixed"}),
-    ("AdversarialTraining", {"adversarial_ratio": 1.0, "clip_start": False}),
-    ("Trades", {"detach_clean": True, "reduction": "sum"}),
-    ("DistributionalTraining", {"norm": "l2", "update_clip_norm": 1.0}),
-    ("IBP", {"engine": "loop", "attack_ramp": "3"}),
-    ("DiffAI", {"domain": "hybrid_zonotope", "engine": "vectorized"}),
-    ("DualTraining", {"norm": "l1", "engine": "vectorized"}),
+    ("DPSGD for Adversarial", {"adversarial_ratio": 1.0, "clip_start": False}),
+    ("DPSGD for Trades", {"detach_clean": True}),
+    ("DPSGD for WRM", {"norm": "l2"}),
+    ("DPSGD for IBP", {"engine": "loop", "ramp": methods.Ramp(length="3")}),
+    ("DPSGD for DiffAI", {"domain": "hybrid_zonotope", "engine": "vectorized"}),
+    ("DPSGD for DualLoss", {"norm": "l1", "engine": "vectorized"}),
   ],
 )
 def test_other_settings_keep_the_law_too(name, changes):
@@ -168,8 +170,14 @@ class Mine(methods.DPSGD):
   """A user's own method."""
 
 
-def _stated(kind, sampler, **facts):
-  config = cases.BY_GRADIENTS["DPSGD"].method("poisson").config
+class MyLoss(methods.Natural):
+  """A user's own objective."""
+
+
+def _stated(kind, sampler, objective=None, **facts):
+  config = cases.BY_GRADIENTS["DPSGD for Natural"].method("poisson").config
+  if objective is not None:
+    config = dataclasses.replace(config, objective=objective)
   network = cases.smooth()
   weights = models.fingerprint(kind(network, config))
   record = {**_RECORD, "sampler": sampler, "weights": weights, **facts}
@@ -183,21 +191,33 @@ def test_what_is_run_here_is_called_proven():
 def test_a_class_of_ones_own_is_not_called_proven():
   found = _stated(Mine, "poisson")
   assert (found.proven, found.gaussian_mu) == (None, None)
-  assert "Mine with sampler 'poisson' is not among" in found.caveats[0]
+  assert (
+    "Mine for Natural with sampler 'poisson' is not among" in found.caveats[0]
+  )
+
+
+@pytest.mark.parametrize("name", ["MyLoss", "Natural"])
+def test_an_objective_of_ones_own_is_not_called_proven(name):
+  objective = type(name, (MyLoss,), {})()
+  found = _stated(methods.DPSGD, "poisson", objective)
+  assert (found.proven, found.gaussian_mu) == (None, None)
+  assert f"DPSGD for {name} with sampler 'poisson'" in found.caveats[0]
 
 
 def test_a_class_that_takes_the_name_of_ours_is_not_called_proven():
   found = _stated(type("DPSGD", (Mine,), {}), "poisson")
   assert found.proven is None
-  assert "DPSGD with sampler 'poisson'" in found.caveats[0]
+  assert "DPSGD for Natural with sampler 'poisson'" in found.caveats[0]
 
 
 def test_a_sampler_that_was_not_tried_is_not_called_proven(monkeypatch):
-  left = proven.COMBINATIONS - {("DPSGD", "shuffle")}
+  left = proven.COMBINATIONS - {("DPSGD for Natural", "shuffle")}
   monkeypatch.setattr(proven, "COMBINATIONS", left)
   found = _stated(methods.DPSGD, "shuffle")
   assert found.proven is None
-  assert "DPSGD with sampler 'shuffle' is not among" in found.caveats[0]
+  assert (
+    "DPSGD for Natural with sampler 'shuffle' is not among" in found.caveats[0]
+  )
 
 
 @pytest.mark.parametrize("name", sorted(cases.BY_GRADIENTS))

@@ -55,6 +55,7 @@ _WRONG = {
   "floats > 0": (0.5, "1", (math.nan,), (math.inf,), (-1.0,), (0.0,), ()),
   "sizes": ((0, 1), (1,), (1, 2, 3), (1.5, 1), (True, 1), 3, "33"),
   "domain": ("interval", 1, True),
+  "settings": ("trades", 1, True, {}, {"warmup": "0"}),
 }
 
 _OF_A_TYPE = {
@@ -67,6 +68,8 @@ _OF_A_TYPE = {
   "Sequence[float]": "floats > 0",
   "tuple[int, int]": "sizes",
   "bounds.Domain": "domain",
+  "ramp_lib.Ramp": "settings",
+  "objective_lib.Objective": "settings",
 }
 
 # Fields with another range than that of their type: by name, or by class and
@@ -75,9 +78,6 @@ _RANGES = {
   "adversarial_ratio": "0 <= float <= 1",
   "adversarial_weight": "float >= 0",
   "attack_eps": "float >= 0",
-  "attack_eps_start": "float >= 0",
-  "attack_ramp": "moment",
-  "attack_ramp_start": "moment",
   "attack_warmup": "int >= 0",
   "augmentation_stddev": "float >= 0",
   "beta": "float >= 0",
@@ -89,6 +89,7 @@ _RANGES = {
   "ema_decay": "0 <= float < 1",
   "entropy_weight": "float >= 0",
   "feature_error": "float >= 0",
+  "first_eps": "float >= 0",
   "label_smoothing": "0 <= float <= 1",
   "learning_rate_drops": "drops",
   "margin_floor": "float >= 0",
@@ -118,8 +119,10 @@ _RANGES = {
   "Budget.dp_delta": "0 <= float < 1",
   "Budget.dp_epsilon": "float >= 0",
   "CarliniWagnerL2.confidence": "float >= 0",
-  "DPSmoothConfig.attack_eps": "float > 0",
-  "DPSmoothConfig.attack_steps": "int >= 0",
+  "Ramp.length": "moment",
+  "Ramp.start": "moment",
+  "Smooth.attack_eps": "float > 0",
+  "Smooth.attack_steps": "int >= 0",
   "Release.description": "text",
   "Release.dp_epsilon": "float >= 0",
   "Release.name": "text",

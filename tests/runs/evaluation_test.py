@@ -20,14 +20,14 @@ def _network():
 
 
 def test_a_method_is_certified_by_its_own_certificate():
-  config = methods.DPSmoothConfig(smoothing_stddev=0.4)
-  model = methods.DPSmooth(_network(), config)
+  objective = methods.Smooth(smoothing_stddev=0.4)
+  model = methods.DPSGD(_network(), objective=objective)
   found = evaluation.choose_certifier(model, None, **_SETTINGS)
   assert found == certify.RandomizedSmoothing(0.4, **_SETTINGS)
 
 
 def test_noise_that_is_asked_for_comes_first():
-  model = methods.DPSmooth(_network(), methods.DPSmoothConfig())
+  model = methods.DPSGD(_network(), objective=methods.Smooth())
   found = evaluation.choose_certifier(model, 0.7, **_SETTINGS)
   assert found == certify.RandomizedSmoothing(0.7, **_SETTINGS)
 
@@ -72,7 +72,7 @@ def test_a_linear_model_has_exact_radii_without_draws(tmp_path):
 
 def test_a_verified_trainer_has_radii_without_draws(tmp_path):
   digits = data.load("digits")
-  model = methods.IBP(_network(), methods.IBPConfig(attack_eps=0.01))
+  model = methods.Trainer(_network(), objective=methods.IBP(attack_eps=0.01))
   certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
   assert certifier == certify.VerifiedBound(0.01)
   found = evaluation.certify_rows(
@@ -110,9 +110,7 @@ def test_claimed_sizes_are_asked_for_and_stay_claims(tmp_path):
 def test_claimed_sizes_of_a_method_without_are_refused(kind):
   model = _network()
   if kind != "plain":
-    model = {"dp_sgd": methods.DPSGD, "dp_smooth": methods.DPSmooth}[kind](
-      model
-    )
+    model = methods.build(kind, model, methods.preset(kind))
   with pytest.raises(ValueError, match="Leave --claimed out"):
     evaluation.choose_certifier(model, None, True, **_SETTINGS)
 

@@ -49,7 +49,7 @@ def _noisy_digits(num: int):
   )
 
 
-_NATURAL = methods.NaturalConfig(
+_NATURAL = methods.TrainingConfig(
   batch_size=20, epochs=40, learning_rate=5e-3, optimizer="adam"
 )
 

@@ -13,10 +13,7 @@ from tf_privrob.runs import recipes
 from tf_privrob.runs import train as training
 
 _PRESETS = [
-  (name, preset)
-  for name in registry.NAMES
-  for kind in registry.classes(name)
-  for preset in kind.presets()
+  (name, preset) for name in registry.NAMES for preset in registry.presets(name)
 ]
 
 

@@ -162,7 +162,7 @@ def test_a_private_run_keeps_its_seed_out_of_the_network(parts, classifier):
 
 def test_open_training_repeats_its_initial_weights(parts):
   def weights(seed):
-    config = methods.NaturalConfig(seed=seed)
+    config = methods.TrainingConfig(seed=seed)
     model = training.build("natural", config, parts[1], "mlp")
     assert seed is None or seed not in _seeds(model)
     return model.network.get_weights()[0]

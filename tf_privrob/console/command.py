@@ -28,8 +28,8 @@ class Call:
 
   Attributes:
     line: the command as a user would type it again.
-    settings: of a method, with what the `--config.<field>` flags say; None for
-      a command that has none.
+    settings: of a method, with what the flags `--config.<field>` and
+      `--objective.<field>` say; None for a command that has none.
     given: names of the flags that were on the command line.
   """
 
@@ -86,7 +86,8 @@ def run(name: str, module: Any, words: Sequence[str]) -> None:
   Args:
     name: as a user types it, such as "python -m tf_privrob train".
     module: with docstring, `Options`, `main`, and maybe `settings(options)`,
-      the dataclass whose fields become `--config.<field>` flags, and
+      the dataclass whose fields become `--config.<field>` flags (and those
+      of a dataclass in a field of it `--<name>.<field>` flags), and
       `about()`, what the help adds to the docstring.
     words: the flags.
   """
@@ -162,9 +163,19 @@ def _flags_of(
 
 
 def _filled(settings: Any, values: flags.FlagValues, prefix: str = "") -> Any:
-  names = [field.name for field in dataclasses.fields(settings)]
-  found = {name: values[prefix + name].value for name in names}
+  found = {}
+  for field in dataclasses.fields(settings):
+    own, name = getattr(settings, field.name), field.name
+    if dataclasses.is_dataclass(own):
+      found[name] = _filled(own, values, _prefix_of(name, prefix))
+    else:
+      found[name] = values[prefix + name].value
   return dataclasses.replace(settings, **found)
+
+
+def _prefix_of(name: str, prefix: str) -> str:
+  """Of the flags of settings inside of settings: `--objective.ramp.length`."""
+  return f"{prefix.removeprefix(_PREFIX)}{name}."
 
 
 class _Parser(flags.ArgumentParser):
@@ -216,11 +227,15 @@ def _define(values: flags.FlagValues, settings: Any, prefix: str = "") -> None:
   """One flag for each field, with the field's type, default and meaning."""
   hints = typing.get_type_hints(type(settings))
   for field in dataclasses.fields(settings):
+    own = getattr(settings, field.name)
+    if dataclasses.is_dataclass(own):
+      _define(values, own, _prefix_of(field.name, prefix))
+      continue
     kind, optional = hints[field.name], False
     if typing.get_origin(kind) is typing.Union:
       (kind,) = (k for k in typing.get_args(kind) if k is not type(None))
       optional = True
-    name, default = prefix + field.name, getattr(settings, field.name)
+    name, default = prefix + field.name, own
     meaning = meaning_of(type(settings), field.name)
     parser = _Parser(kind, optional)
     if kind is bool and not optional:

@@ -3,6 +3,11 @@
 python -m tf_privrob train --dataset=mnist_5k --preset=mnist_5k \
   --run_dir=runs/first --config.dp_epsilon=3
 
+--method=sgd trains without privacy, dp_sgd within a budget, both for the
+objective of --objective: natural, adversarial, trades, wrm, ibp, diffai, dual
+or smooth, whose settings are --objective.<field>. trades alone, as a method, is
+sgd with trades, and so for the others; dp_smooth is dp_sgd with smooth.
+
 A killed run goes on with the same command and --resume.
 """
 
@@ -22,6 +27,7 @@ class Options:
 
   Attributes:
     method: Training method.
+    objective: What sgd or dp_sgd minimises; default that of the preset.
     preset: Settings to start from, with their network, data set and value
       range; a flag overrides any of them, --config.<field> a setting.
     dataset: Name of a data set; default that of the preset, or mnist_5k.
@@ -42,6 +48,7 @@ class Options:
   """
 
   method: str = "dp_sgd"
+  objective: Optional[str] = None
   preset: Optional[str] = None
   dataset: Optional[str] = None
   data_dir: Optional[str] = None
@@ -58,7 +65,7 @@ def settings(options: Options):
   """The settings that the method and its preset begin with."""
   from tf_privrob import methods
 
-  return methods.preset(options.method, options.preset)
+  return methods.preset(options.method, options.preset, options.objective)
 
 
 def main(options: Options, call: command.Call) -> None:
@@ -95,6 +102,7 @@ def main(options: Options, call: command.Call) -> None:
     options.resume,
     {
       "preset": options.preset,
+      "objective": options.objective,
       "value_range": options.value_range,
       "classifier": options.classifier,
       "public_share": options.public_share,

@@ -2,27 +2,124 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional  # flags read these annotations on Python 3.9
 
 import numpy as np
 import tensorflow as tf
 
-from tf_privrob import data
 from tf_privrob import gradients
 from tf_privrob import privacy
+from tf_privrob import validate
 from tf_privrob.methods import checks
-from tf_privrob.methods import config as method_config
 from tf_privrob.methods import method
+from tf_privrob.methods import objective as objective_lib
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
+from tf_privrob.methods import settings
+from tf_privrob.methods import updates
+from tf_privrob.methods.objectives import natural
 
 _COPIES_STREAM = 1
 _CHECKED_EXAMPLES, _CHECKED_ROWS = 3, 16
 
 
+@dataclasses.dataclass(frozen=True)
+class BudgetConfig(settings.SGDConfig):
+  """Settings of DP-SGD, whatever its loss.
+
+  Attributes:
+    dp_epsilon: the budget of the whole run.
+    dp_delta: with it; well below 1 / n.
+    noise_multiplier: noise standard deviation over `l2_clip_norm`. None: the
+      least that keeps all steps within the budget. If set, training stops
+      before the step that would exceed the budget. 0 trains without privacy.
+    l2_clip_norm: bound on each example's gradient, over all variables.
+    sampler: "poisson" is what the headline figure is proven for; "shuffle" is
+      accounted without amplification.
+    engine: how per-example gradients are computed. None: the fastest.
+    accountant: "pld" or "rdp", for calibration and the proven figure.
+  """
+
+  dp_epsilon: float = 3.0
+  dp_delta: float = 1e-5
+  noise_multiplier: Optional[float] = None
+  l2_clip_norm: float = 1.0
+  engine: Optional[str] = None
+  accountant: str = "pld"
+
+  def __post_init__(self):
+    super().__post_init__()
+    validate.positive(
+      dp_epsilon=self.dp_epsilon, l2_clip_norm=self.l2_clip_norm
+    )
+    validate.open_probability(dp_delta=self.dp_delta)
+    if self.noise_multiplier is not None:
+      validate.non_negative(noise_multiplier=self.noise_multiplier)
+    validate.one_of(("pld", "rdp"), accountant=self.accountant)
+    if self.engine is not None:
+      validate.one_of(gradients.ENGINES, engine=self.engine)
+
+  @classmethod
+  def presets(cls) -> dict[str, BudgetConfig]:
+    """Settings by name; `docs/notebook.md` has what they reached."""
+    return {
+      "mnist_5k": cls(
+        batch_size=512,
+        epochs=40,
+        learning_rate=2.0,
+        l2_clip_norm=0.5,
+        ema_decay=0.95,
+      ),
+      "mnist": cls(
+        batch_size=2048,
+        epochs=40,
+        learning_rate=4.0,
+        l2_clip_norm=0.5,
+        ema_decay=0.95,
+      ),
+      "tutorial": cls(
+        noise_multiplier=1.3,
+        batch_size=250,
+        epochs=15,
+        learning_rate=0.25,
+        l2_clip_norm=1.5,
+      ),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class DPSGDConfig(BudgetConfig):
+  """Settings of `DPSGD`.
+
+  Attributes:
+    objective: what a step minimises; its settings are a part of these.
+  """
+
+  objective: objective_lib.Objective = natural.NATURAL
+
+  def __post_init__(self):
+    super().__post_init__()
+    validate.instance(objective_lib.Objective, objective=self.objective)
+    self.objective.check_copies(self.augmentation)
+    if self.objective.mixes:
+      raise ValueError(
+        "Expected an objective that keeps the examples of a batch apart, so"
+        " that each can be clipped on its own, received"
+        f" {self.objective.mixes}."
+      )
+    if self.engine == "ghost" and self.objective.engine is not None:
+      raise ValueError(
+        "Expected engine=None, 'vectorized' or 'loop', received 'ghost':"
+        f" {type(self.objective).__name__} uses weights outside their layers,"
+        " where it cannot see them."
+      )
+
+
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class DPSGD(method.Method):
+class DPSGD(updates.ByObjective, method.Method):
   """Trains a network by noisy sums of clipped per-example gradients.
 
   One step (Abadi et al. 2016, Algorithm 1), on a Poisson sample B of the data:
@@ -42,72 +139,34 @@ class DPSGD(method.Method):
       normalisation.
     config: the settings.
     record: of an earlier training; set when a saved model is loaded.
+    objective: in place of the one in the settings.
     **kwargs: Keras' own.
   """
 
-  config_class = method_config.DPSGDConfig
-  not_private = (
-    "Trained without privacy: gradients were neither clipped nor noisy, so"
-    " nothing is known to protect the training examples."
-  )
+  config_class = DPSGDConfig
 
-  def __init__(
-    self,
-    network: tf.keras.Model,
-    config: method_config.DPSGDConfig | None = None,
-    record: dict[str, Any] | None = None,
-    **kwargs,
-  ):
-    super().__init__(network, config, record, **kwargs)
-    self._check_network(network)
-    if network.built and checks.input_shape(network):
-      self(tf.zeros([1, *checks.input_shape(network)]))
-
-  def _check_network(self, network: tf.keras.Model) -> None:
+  def refuse(self, network: tf.keras.Model) -> None:
     """Refuses layers that tie the examples of a batch together."""
+    super().refuse(network)
     gradients.refuse_batch_normalization(network)
-    refuse_activity_regularizers(network)
     _refuse_embeddings(network)
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """SGD or Adam with the config's schedule."""
-    rate = self._learning_rate(steps)
-    if self.config.optimizer == "adam":
-      return tf.keras.optimizers.Adam(rate)
-    return tf.keras.optimizers.SGD(rate, momentum=self.config.momentum)
-
-  def _learning_rate(self, steps: int | None):
-    """A number, or Keras' schedule over the steps."""
-    rate = self.config.learning_rate
-    if steps and self.config.learning_rate_schedule == "cosine":
-      return tf.keras.optimizers.schedules.CosineDecay(rate, steps)
-    return rate
+    rate = updates.learning_rate(self.config, steps)
+    return updates.optimizer_of(self.config, rate)
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
-    """Sampler, noise and steps; without privacy there is no budget."""
+    """Sampler, noise and steps."""
     shape = tuple(input_shape or checks.input_shape(self.network))
-    if not self._private:
-      return training_plan.without_privacy(self.config, num_examples, shape)
     return training_plan.make(self.config, num_examples, shape)
-
-  @property
-  def _private(self) -> bool:
-    """Whether gradients are clipped and noisy; some methods leave it open."""
-    return getattr(self.config, "private", True)
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds what `train_step` uses and checks that examples stand alone."""
-    self.optimizer.build(self.network.trainable_variables)
-    averaged = self.config.ema_decay > 0
-    self._state = method.RunState(
-      self.network.trainable_variables if averaged else ()
-    )
-    jit_compile = self.config.jit_compile
-    if jit_compile is None:
-      jit_compile = bool(tf.config.list_physical_devices("GPU"))
-    self._clipped = self._make_gradients(jit_compile)
+    self.settle_context(plan, value_range)
+    self._clipped = self._make_gradients(updates.compiles(self.config))
     rng = np.random.default_rng(0)
     images = rng.uniform(*value_range, (_CHECKED_EXAMPLES, *shape))
     labels = rng.integers(0, num_classes, _CHECKED_EXAMPLES)
@@ -119,46 +178,14 @@ class DPSGD(method.Method):
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     """What sums the gradients of a batch."""
-    if not self._private:
-      return gradients.UnclippedGradients(
-        self._example_losses, self.network, jit_compile
-      )
     return gradients.ClippedGradients(
       self._example_losses,
       self.network,
       self.config.l2_clip_norm,
-      self.config.engine,
+      self.config.engine or self.objective.engine,
       jit_compile,
       most_rows=self.sampler.most_rows,
     )
-
-  def _example_losses(self, batch, seed):
-    """Cross-entropy of each example, averaged over its K copies."""
-    images, labels = batch
-    count, copies = images.shape[0], self.config.augmentation_multiplicity
-    images = data.augment(
-      tf.repeat(images, copies, axis=0),
-      self.config.augmentation,
-      seed,
-      self.config.augmentation_stddev,
-    )
-    logits = self._training_logits(images, seed)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-      tf.repeat(labels, copies), logits
-    )
-    predictions = tf.argmax(logits, axis=1, output_type=labels.dtype)[::copies]
-    return (
-      tf.reduce_mean(tf.reshape(losses, [count, copies]), axis=1),
-      {"correct": predictions == labels},
-    )
-
-  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
-    """Logits of the copies; a subclass may add noise inside the network."""
-    del seed
-    return self.network(images, training=True)
-
-  def _after_update(self) -> None:
-    """What a subclass makes of the new weights, without looking at data."""
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: clipped sum over all chunks, noise once, update."""
@@ -168,7 +195,7 @@ class DPSGD(method.Method):
       (images, labels), mask, state.seed(_COPIES_STREAM)
     )
     variables = self.network.trainable_variables
-    regularization = self._regularization_gradients(variables)
+    regularization = updates.regularization_gradients(self.network, variables)
     size = plan.sampler.expected_batch_size
     update = self._noisy_sum(total).map(
       lambda noisy: [
@@ -178,11 +205,7 @@ class DPSGD(method.Method):
     self.apply(update, variables)
     self._after_update()
     state.step.assign_add(1)
-    for average, variable in zip(state.averages, variables):
-      # The average forgets the initial weights first: min(decay, t / (t + 9)).
-      count = tf.cast(state.step, tf.float32)
-      decay = tf.minimum(self.config.ema_decay, count / (count + 9.0))
-      average.assign(decay * average + (1 - decay) * variable)
+    updates.average(state, variables, self.config.ema_decay)
     return self._step_metrics(total)
 
   def nonprivate_sum(self, images, labels, mask) -> list[tf.Tensor]:
@@ -200,43 +223,7 @@ class DPSGD(method.Method):
 
   def _step_metrics(self, total: gradients.ClippedSum) -> dict[str, tf.Tensor]:
     """What a step shows of the private data, without any noise."""
-    count = tf.maximum(total.count, 1.0)
-    found = {
-      "nonprivate/loss": total.loss / count,
-      "nonprivate/clipped_fraction": total.clipped / count,
-      "nonprivate/dropped_fraction": total.dropped / count,
-    }
-    if "correct" in total.metrics:  # a denoiser's loss has no prediction
-      found["nonprivate/accuracy"] = total.metrics["correct"] / count
-    return found
-
-  def _regularization_gradients(self, variables) -> list[tf.Tensor]:
-    """Weight regularisers see no data: they are added after the noise.
-
-    They are computed in a graph of their own that reads variables only.
-    """
-
-    @tf.function
-    def gradients_of_losses():
-      with tf.GradientTape() as tape:
-        total = tf.add_n([tf.constant(0.0), *self.network.losses])
-      return tape.gradient(
-        total, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
-      )
-
-    alone = gradients_of_losses.get_concrete_function()
-    known = {id(weight.handle) for weight in self.network.variables}
-    if not known.issuperset(map(id, alone.captured_inputs)):
-      raise ValueError(
-        "Expected regularisers of weights alone, received one that reads other"
-        " tensors: what it adds has no noise. Put it into the loss."
-      )
-    return alone()
-
-  @property
-  def draws_initial_weights(self) -> bool:
-    """Without privacy a network is trained from the weights that it has."""
-    return self._private and super().draws_initial_weights
+    return updates.step_metrics(total)
 
   def statement(self) -> privacy.PrivacyStatement:
     """What the accountant says of the steps that the outlet counted."""
@@ -244,13 +231,6 @@ class DPSGD(method.Method):
     if not record.get("steps"):
       raise ValueError(
         "Expected a trained model: nothing was released yet. Call fit first."
-      )
-    if not self._private:
-      return privacy.PrivacyStatement(
-        claimed=None,
-        proven=None,
-        sampler=record["sampler"],
-        caveats=(self.not_private,),
       )
     return privacy.PrivacyStatement.for_dp_sgd(
       facts=self.run_facts,
@@ -301,15 +281,4 @@ def _refuse_embeddings(network: tf.keras.Model) -> None:
         f"Expected no Embedding, received {layer.name!r}: its look-up raises"
         " where an index is outside of the vocabulary, so that one example"
         " decides whether the training ends. Use one-hot inputs and Dense."
-      )
-
-
-def refuse_activity_regularizers(network: tf.keras.Model) -> None:
-  """Raises where a layer's regulariser depends on the batch."""
-  for layer in network.submodules:
-    if getattr(layer, "activity_regularizer", None) is not None:
-      raise ValueError(
-        f"Expected no activity regulariser, received one in {layer.name!r}: it"
-        " depends on the whole batch. Put the term into the loss of each"
-        " example, or regularise the weights."
       )

@@ -1,4 +1,4 @@
-"""DP-SGD on a network with noise inside it.
+"""Methods whose network has noise inside it.
 
 What PixelDP, SecureSGD and its sound heir share: the place of the noise; and
 for the last two its scale, and how much each hidden unit matters.
@@ -16,14 +16,15 @@ from tf_privrob import data
 from tf_privrob import models
 from tf_privrob import validate
 from tf_privrob.gradients import state
-from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import noise_place
 
 _BATCH = 128
 
 
-class HiddenNoiseSGD(dp_sgd.DPSGD):
+class HiddenNoise:
   """A `certify.NoisyModel`: fresh noise can be added at h.
+
+  A part of a method, which stands before the class of the training.
 
   h is the output of the first layer with weights, Conv2D or Dense, before its
   activation, unless a subclass chooses another place; nothing else of the input

@@ -8,7 +8,6 @@ guess was right.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import hmac
 import json
@@ -20,6 +19,7 @@ import numpy as np
 
 from tf_privrob import models
 from tf_privrob import run_folder
+from tf_privrob.methods import settings as settings_lib
 
 # Settings that bear on speed and memory only: a resumed run may have others.
 _FREE = ("checkpoint_every", "engine", "jit_compile", "physical_batch_size")
@@ -30,7 +30,7 @@ _LEFT_BY_A_RUN = ("ledger.jsonl", "checkpoints", _FILE, "history.jsonl")
 def parameters(model, data, value_range) -> dict[str, Any]:
   """Method, settings, shapes: all that two sessions of a run share."""
   x, _ = data
-  settings = dataclasses.asdict(model.config)
+  settings = settings_lib.described(model.config)
   seeded = settings.pop("seed", None) is not None
   for name in _FREE:
     settings.pop(name, None)
@@ -98,7 +98,7 @@ def digest(model, parameters: dict[str, Any], data, callbacks=()) -> str:
   """
   known = {
     **parameters,
-    "all_settings": {**dataclasses.asdict(model.config), "seed": None},
+    "all_settings": {**settings_lib.described(model.config), "seed": None},
     "layers": _layers(model.network),
     "weights": models.fingerprint(model),
     "callbacks": [type(callback).__qualname__ for callback in callbacks],

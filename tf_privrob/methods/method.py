@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import proven
 from tf_privrob.methods import run_files
 from tf_privrob.methods import session as training_session
+from tf_privrob.methods import settings as settings_lib
 from tf_privrob.models.files import rebuilding
 
 
@@ -576,7 +576,7 @@ class Method(tf.keras.Model):
 
   def get_config(self) -> dict[str, Any]:
     """For saving: network, settings and what the training released."""
-    settings = dataclasses.asdict(self.config)
+    settings = settings_lib.described(self.config)
     settings["seed"] = None  # whoever knows it can subtract the noise
     if self._session is not None:
       self._session.note()
@@ -596,5 +596,5 @@ class Method(tf.keras.Model):
     config = dict(config)
     with tf.keras.saving.custom_object_scope(custom_objects or {}):
       network = rebuilding.rebuild(config.pop("network"))
-    settings = cls.config_class(**config.pop("config"))
+    settings = settings_lib.restored(cls.config_class, config.pop("config"))
     return cls(network, settings, **config)

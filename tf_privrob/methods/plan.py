@@ -9,7 +9,7 @@ from typing import Any
 from tf_privrob import data
 from tf_privrob import privacy
 from tf_privrob import validate
-from tf_privrob.methods import config as method_config
+from tf_privrob.methods import settings
 
 _FINE, _COARSE = 0.1, 0.25  # see privacy.dp_epsilon
 _MOST_ROWS = 2**20  # of a chunk
@@ -85,7 +85,7 @@ def record(
 
 
 def make(
-  config: method_config.DPSGDConfig,
+  config: settings.SGDConfig,
   num_examples: int,
   input_shape: tuple[int, ...],
   extra: tuple[privacy.Release, ...] = (),
@@ -131,7 +131,7 @@ def make(
 
 
 def without_privacy(
-  config: method_config.DPSGDConfig,
+  config: settings.SGDConfig,
   num_examples: int,
   input_shape: tuple[int, ...],
 ) -> TrainingPlan:
@@ -199,7 +199,7 @@ def release(
 
 
 def dp_epsilon(
-  config: method_config.DPSGDConfig, plan: TrainingPlan, steps: int
+  config: settings.SGDConfig, plan: TrainingPlan, steps: int
 ) -> float:
   """What the first `steps` steps cost at the config's dp_delta.
 

@@ -1,10 +1,10 @@
 """Where the word "proven" may stand: the table that the tests go through.
 
-`COMBINATIONS` has every method with every sampler (and variant) for which
+`COMBINATIONS` has every method, with its objective and sampler, for which
 `tests/laws/neighbours_test.py` runs the real sampler and the real step on
 neighbouring data sets and finds no larger change than the accounted one. A
-statement about anything else, a user's own subclass among them, says "none
-known": nobody has tried it.
+statement about anything else, a user's own subclass or objective among them,
+says "none known": nobody has tried it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ from __future__ import annotations
 from typing import Any
 
 from tf_privrob import privacy
+from tf_privrob.methods import objective as objective_lib
 from tf_privrob.models import graph
 
+_OBJECTIVES = (
+  "Adversarial",
+  "DiffAI",
+  "DualLoss",
+  "IBP",
+  "Natural",
+  "Smooth",
+  "Trades",
+  "WRM",
+)
 _BY_CLIPPED_GRADIENTS = (
-  "DPSGD",
-  "DPSmooth",
-  "PixelDP",
+  *(f"DPSGD for {name}" for name in _OBJECTIVES),
+  "PrivatePixelDP",
   "SecureSGD",
   "SoundAdLM",
   "SoundDPAL",
@@ -25,21 +35,13 @@ _BY_CLIPPED_GRADIENTS = (
   "SoundTransDenoiser",
   "TransDenoiser",
 )
-# With private=True they refuse shuffled batches.
-_ROBUST = (
-  "AdversarialTraining",
-  "DiffAI",
-  "DistributionalTraining",
-  "DualTraining",
-  "IBP",
-  "NaturalTraining",
-  "Trades",
-)
 COMBINATIONS = frozenset(
   [
-    *((name, "poisson") for name in (*_BY_CLIPPED_GRADIENTS, *_ROBUST)),
-    *((name, "full_batch") for name in (*_BY_CLIPPED_GRADIENTS, *_ROBUST)),
-    *((name, "shuffle") for name in _BY_CLIPPED_GRADIENTS),
+    *(
+      (name, sampler)
+      for name in _BY_CLIPPED_GRADIENTS
+      for sampler in ("poisson", "shuffle", "full_batch")
+    ),
     ("Halfspaces", "poisson"),
     ("PureHalfspaces", "full_batch"),
   ]
@@ -75,11 +77,24 @@ MAY_END = (
 
 
 def tried(model: Any, sampler: str) -> bool:
-  """Whether the tests run this very class with this sampler on neighbours."""
-  kind = type(model)
+  """Whether the tests run these very classes on neighbours, so sampled."""
+  own = [type(model), *map(type, _objectives(model))]
   return (
-    graph.lives_in(kind, _ROOMS) and (kind.__name__, sampler) in COMBINATIONS
+    all(graph.lives_in(kind, _ROOMS) for kind in own)
+    and (_name(model), sampler) in COMBINATIONS
   )
+
+
+def _objectives(model: Any) -> list[objective_lib.Objective]:
+  """The objective in the settings; a method with its own loss has none."""
+  found = getattr(model.config, "objective", None)
+  return [found] if isinstance(found, objective_lib.Objective) else []
+
+
+def _name(model: Any) -> str:
+  """What is trained, as the table has it."""
+  names = [type(part).__name__ for part in (model, *_objectives(model))]
+  return " for ".join(names)
 
 
 def stands(model: Any) -> bool:
@@ -110,8 +125,7 @@ def complete(
   reasons = []
   if found.proven is not None:
     if not tried(model, found.sampler):
-      name = type(model).__name__
-      reasons.append(NOT_TRIED.format(name=name, sampler=found.sampler))
+      reasons.append(NOT_TRIED.format(name=_name(model), sampler=found.sampler))
     drawn = record.get("outlet_multiplier")
     if drawn is None or drawn < _accounted(found) * (1 - 1e-9):
       reasons.append(LESS_NOISE)

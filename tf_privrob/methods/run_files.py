@@ -8,7 +8,6 @@ whose end was cut short is known by it and is finished from its last checkpoint.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import os
 import platform
@@ -23,6 +22,7 @@ import tensorflow as tf
 from tf_privrob import data
 from tf_privrob import files
 from tf_privrob import run_folder
+from tf_privrob.methods import settings
 from tf_privrob.privacy import stated
 
 MODEL = "model.keras"
@@ -66,7 +66,7 @@ def begin(
   from tf_privrob.methods import registry  # it imports the methods
 
   config = model.config
-  known = registry.name_of(type(model))
+  known = registry.name_of(model)
   method = known or type(model).__name__
   variant = getattr(config, "variant", None)
   flags = about.get("flags")
@@ -77,7 +77,7 @@ def begin(
     "dataset": dataset["name"],
     "network": model.network.name,
     "config": {
-      **dataclasses.asdict(config),
+      **settings.described(config),
       "seed": None if config.seed is None else "kept out of the run folder",
     },
     **about,

@@ -55,8 +55,13 @@ _HOMES = {
   "halfspaces.perceptron": ("Halfspaces",),
   "halfspaces.pure": ("PureHalfspaces",),
   "halfspaces.trials": ("Trials",),
-  "pixeldp.config": ("PixelDPConfig",),
-  "pixeldp.method": ("PixelDP",),
+  "pixeldp.layer": ("NoiseLayer",),
+  "pixeldp.method": (
+    "PixelDP",
+    "PixelDPConfig",
+    "PrivatePixelDP",
+    "PrivatePixelDPConfig",
+  ),
   "secure_sgd.config": (
     "SecureSGDConfig",
     "SoundSecureSGDConfig",
@@ -65,6 +70,7 @@ _HOMES = {
   "secure_sgd.sizes": ("ClaimedSizes",),
   "secure_sgd.sound": ("SoundSecureSGD",),
   "transdenoiser.config": (
+    "DenoisedSmoothingConfig",
     "SoundTransDenoiserConfig",
     "TransDenoiserConfig",
   ),
@@ -85,7 +91,10 @@ _HOMES = {
     "smallest_singular_value",
     "taylor_remainder",
   ),
-  "transdenoiser.sound": ("SoundTransDenoiser",),
+  "transdenoiser.sound": (
+    "DenoisedSmoothing",
+    "SoundTransDenoiser",
+  ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

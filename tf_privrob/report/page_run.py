@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,10 +54,13 @@ def train_command(results: results_lib.Results) -> str:
   flags.update(given if isinstance(given, Mapping) else {})
   flags["run_dir"] = results.run_dir
   if isinstance(fields, Mapping):
-    for name, item in fields.items():
-      if name != "seed" or not isinstance(item, str):
-        unsaid = item is None and flags.get("preset") and name != "seed"
-        flags[f"config.{name}"] = "None" if unsaid else item
+    own = fields.get("objective")
+    if isinstance(own, Mapping):
+      flags["objective"] = own.get("name")
+    for name, item in _setting_flags(fields):
+      if name != "config.seed" or not isinstance(item, str):
+        unsaid = item is None and flags.get("preset") and name != "config.seed"
+        flags[name] = "None" if unsaid else item
   parts = [
     f"--{name}={shlex.quote(_flag_value(item))}"
     for name, item in flags.items()
@@ -69,6 +73,19 @@ def train_command(results: results_lib.Results) -> str:
     else:
       lines.append(f"  {part}")
   return " \\\n".join(lines)
+
+
+def _setting_flags(
+  fields: Mapping[str, Any], prefix: str = "config."
+) -> Iterator[tuple[str, Any]]:
+  """Flags of settings, and of settings inside of them."""
+  for name, item in fields.items():
+    if isinstance(item, Mapping):
+      inner = f"{prefix.removeprefix('config.')}{name}."
+      rest = {key: value for key, value in item.items() if key != "name"}
+      yield from _setting_flags(rest, inner)
+    else:
+      yield prefix + name, item
 
 
 def _flag_value(item: bool | int | float | str) -> str:

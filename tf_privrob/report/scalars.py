@@ -84,7 +84,8 @@ def settings(results: results_lib.Results) -> dict[str, Any]:
   found = {name: config.get(name) for name in ("method", "dataset", "network")}
   fields = config.get("config")
   if isinstance(fields, Mapping):
-    found.update({f"config.{k}": v for k, v in fields.items() if k != _SECRET})
+    found.update(_flat(fields, "config."))
+    found.pop(f"config.{_SECRET}", None)
   if results.privacy is not None:
     found["privacy"] = formats.privacy_figures(results.privacy)
   return {
@@ -92,6 +93,17 @@ def settings(results: results_lib.Results) -> dict[str, Any]:
     for name, item in found.items()
     if isinstance(item, (bool, int, float, str))
   }
+
+
+def _flat(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+  """Settings inside of settings under dotted names."""
+  found = {}
+  for name, item in fields.items():
+    inner = isinstance(item, Mapping)
+    found.update(
+      _flat(item, f"{prefix}{name}.") if inner else {f"{prefix}{name}": item}
+    )
+  return found
 
 
 def write(folder: run_folder.RunFolder, results: results_lib.Results) -> None:

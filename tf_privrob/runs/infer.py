@@ -175,8 +175,7 @@ def infer(
 
   started = time.monotonic()
   members, nonmembers, shared = chosen_points(dataset, num)
-  config = getattr(model, "config", None)
-  domain = getattr(config, "sound_domain", None)
+  domain = getattr(getattr(model, "objective", None), "sound_domain", None)
   request = membership.Request(
     model,
     members,
@@ -250,7 +249,7 @@ def run(
     validate.positive_int(num=num)
   folder, data, model = training.open_run(run_dir, dataset, data_dir)
   if attack_eps is None:
-    attack_eps = getattr(getattr(model, "config", None), "attack_eps", None)
+    attack_eps = _trained_eps(model)
   return infer(
     folder,
     model,
@@ -264,6 +263,13 @@ def run(
     shadow=shadow,
     command_line=command_line,
   )
+
+
+def _trained_eps(model) -> float | None:
+  """The size of the changes that a model was trained against, if any."""
+  settings = [getattr(model, name, None) for name in ("objective", "config")]
+  found = [getattr(part, "attack_eps", None) for part in settings]
+  return next((size for size in found if size is not None), None)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

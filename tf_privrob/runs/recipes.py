@@ -47,6 +47,10 @@ def recipe(method: str, preset: str | None) -> Recipe:
   value_range = "-1,1" if paper else None
   if preset is None:
     return Recipe(value_range=value_range)
+  if method == "sgd":
+    from tf_privrob.methods import registry
+
+    method = registry.shortest_name(method, registry.preset(method, preset))
   dataset = next((d for d in _DATASETS if preset.startswith(d)), None)
   network = _network(method, preset, dataset) or _NETWORK
   return Recipe(network, dataset or _DATASET, value_range)

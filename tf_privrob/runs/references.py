@@ -11,6 +11,7 @@ from tf_privrob import files
 from tf_privrob import randomness
 from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs import infer as inferring
+from tf_privrob.runs import train as training
 
 FOLDER = "nonprivate/references"
 ASSUMPTION = (
@@ -122,7 +123,7 @@ def _reference(path, source, rows, seed: list[int]):
   if place.has("model.keras"):
     return models.load_model(place.file("model.keras"))
   own = randomness.Key.of(23).child(*seed).integer()
-  private = getattr(source.config, "private", True)
+  private = training.is_private(source.config)
   model = source.build(seed=None if private else own)
   model.fit(
     *rows,

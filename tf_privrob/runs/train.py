@@ -72,14 +72,21 @@ def network_seed(config) -> int | None:
   """The seed of a network's initial weights, which every model file tells.
 
   None for a private method, which draws them itself from the secret of its run.
-  Training with private=False has no noise that its seed could reveal, and
-  repeats its initial weights by one that follows from it.
+  Training without privacy has no noise that its seed could reveal, and repeats
+  its initial weights by one that follows from it.
   """
   from tf_privrob import randomness
 
-  if getattr(config, "private", True) or config.seed is None:
+  if is_private(config) or config.seed is None:
     return None
   return randomness.Key.of(config.seed).child("network").integer()
+
+
+def is_private(config) -> bool:
+  """Whether a method with these settings draws its initial weights itself."""
+  from tf_privrob.methods import trainer
+
+  return not isinstance(config, trainer.PlainConfig)
 
 
 def load_network(name: str, dataset, seed: int | None):

@@ -111,15 +111,15 @@ def verified_outputs(task: Task):
 
   if not task.recipe.has_bounds:
     return None
-  config = task.trained.config
-  domain = dataclasses.replace(config.sound_domain, arithmetic="outward")
+  objective = task.trained.objective
+  domain = dataclasses.replace(objective.sound_domain, arithmetic="outward")
   count = task.scale.num_points
   if isinstance(domain, bounds.Dual):
     domain = dataclasses.replace(domain, rows_at_once=task.scale.rows_at_once)
     count = task.scale.num_dual
     if not count:
       return None
-  inside = config.clip_to_range
+  inside = objective.clip_to_range
   return outputs_of(
     task,
     "verified",

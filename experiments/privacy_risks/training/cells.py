@@ -68,6 +68,11 @@ class Recipe:
   @property
   def method(self) -> str:
     """Its registered name."""
+    return self.short_name if self.dp_epsilon is None else "dp_sgd"
+
+  @property
+  def short_name(self) -> str:
+    """The method that the preset is of."""
     return _METHODS.get(self.trainer, self.trainer)
 
   @property
@@ -138,17 +143,28 @@ def settings(recipe: Recipe, num_train: int):
   """
   from tf_privrob import methods
 
-  preset = methods.preset(recipe.method, recipe.preset)
+  preset = methods.preset(recipe.short_name, recipe.preset)
   config = preset.scaled(recipe.factor)
   size = recipe.changes.get("batch_size", preset.batch_size)
   share = (num_train / size) / (recipe.preset_size / preset.batch_size)
-  changes = {**_moved(config, share), **recipe.changes}
+  config = _moved(config, share)
   if recipe.dp_epsilon is not None:
-    changes["dp_epsilon"] = recipe.dp_epsilon
-  return dataclasses.replace(config, **changes)
+    config = _private(config, recipe.dp_epsilon)
+  return config.changed(**recipe.changes)
 
 
-def _moved(config, share: float) -> dict[str, Any]:
+def _private(config, dp_epsilon: float):
+  """DP-SGD with what it has in common with a training without privacy."""
+  from tf_privrob import methods
+
+  shared = {field.name for field in dataclasses.fields(methods.DPSGDConfig)}
+  values = {key: value for key, value in vars(config).items() if key in shared}
+  return methods.DPSGDConfig(
+    **{**values, "sampler": "poisson"}, dp_epsilon=dp_epsilon
+  )
+
+
+def _moved(config, share: float):
   """Moments in steps for epochs that have `share` times as many steps."""
   from tf_privrob.methods.objectives import schedules
 
@@ -157,15 +173,18 @@ def _moved(config, share: float) -> dict[str, Any]:
     return schedules.scaled(moment, share) if in_steps else moment
 
   drops = schedules.parse_drops(config.learning_rate_drops)
-  found = {
+  changes = {
     "learning_rate_drops": ",".join(
       f"{moved(moment)}:{factor:g}" for moment, factor in drops
     )
   }
-  for name in ("warmup", "attack_ramp", "attack_ramp_start"):
-    if hasattr(config, name):
-      found[name] = moved(getattr(config, name))
-  return found
+  ramp = getattr(config.objective, "ramp", None)
+  if ramp is not None:
+    names = ("warmup", "length", "start")
+    changes["ramp"] = dataclasses.replace(
+      ramp, **{name: moved(getattr(ramp, name)) for name in names}
+    )
+  return config.changed(**changes)
 
 
 def network(recipe: Recipe, dataset, seed: Optional[int]):

@@ -50,6 +50,7 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
   """
   from tf_privrob import methods
   from tf_privrob import run_folder
+  from tf_privrob.methods import settings
 
   started = time.monotonic()
   run = run_folder.RunFolder(folder.file(training.RUN))
@@ -77,8 +78,10 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
     "epochs": config.epochs,
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
-    "trained_attack_eps": getattr(config, "attack_eps", None),
-    "config": dataclasses.asdict(config),
+    "trained_attack_eps": getattr(
+      getattr(config, "objective", None), "attack_eps", None
+    ),
+    "config": settings.described(config),
     "seconds": round(time.monotonic() - started, 2),
   }
 
@@ -175,7 +178,7 @@ def verify_cell(recipe, scale, dataset, model) -> dict[str, Any]:
   from tf_privrob import bounds
 
   started = time.monotonic()
-  domain = model.config.sound_domain
+  domain = model.objective.sound_domain
   count, size = scale.num_verified, None
   if isinstance(domain, bounds.Dual):
     domain = dataclasses.replace(domain, rows_at_once=scale.rows_at_once)

@@ -20,15 +20,11 @@ _UNVERIFIED = ("natural", "pgd", "wrm", "trades")
 _CNN_STYLES = {name: f"_{name}" for name in ("trades", "dual", "diffai", "ibp")}
 _WIDE_STYLES = {"wrm": "_relu", "trades": "_trades"}
 _PRIVATE = {
-  "private": True,
   "sampler": "poisson",
   "dp_delta": 1e-5,
   "l2_clip_norm": 1.0,
   "batch_size": 256,
   "learning_rate": 1e-3,
-  "learning_rate_drops": "",
-  "reduction": "mean",
-  "weight_decay": 0.0,
   "checkpoint_every": 20,
   "seed": 0,  # public, as every study's
 }

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tests.methods.objectives import robust_cases as cases
 from tf_privrob import attacks
 from tf_privrob import losses
+from tf_privrob import methods
 from tf_privrob.methods.objectives import content_hash
 from tf_privrob.methods.objectives import trades
 
@@ -24,9 +25,14 @@ def on_linear(case, **changes):
   return cases.prepared(case, cases.linear(WEIGHTS), **changes)
 
 
-def row_losses(method, x, y, chosen=None):
-  chosen = tf.ones_like(y, tf.bool) if chosen is None else chosen
-  return method._row_losses(x, y, chosen, SEED)
+def row_losses(method, x, y, **chosen):
+  return cases.row_losses(method, x, y, SEED, **chosen)
+
+
+def moved_by(method, x, *labels_and_seed):
+  """What a training step makes of these examples."""
+  objective = method.objective
+  return objective.adversarial_examples(method.context, x, *labels_and_seed)
 
 
 def input_gradients(x, y):
@@ -46,7 +52,7 @@ def test_examples_are_those_of_the_attack(step_size):
   x, y = cases.tensors(8)
   attack = attacks.PGD(0.1, steps=4, random_start=False, step_size=step_size)
   expected = attack(method.network, x, y, seed=0)
-  found = method.adversarial_examples(x, y, SEED)
+  found = moved_by(method, x, y, SEED)
   np.testing.assert_allclose(found, expected, atol=1e-6)
   assert np.abs(found - x).max() > 0.09
 
@@ -66,7 +72,7 @@ def test_first_gradient_is_taken_at_the_start(clip_start):
     start = np.clip(start, low, high)
   moved = start + 0.1 * np.sign(input_gradients(start, y))
   expected = np.clip(moved, low, high)
-  found = method.adversarial_examples(x, y, SEED)
+  found = moved_by(method, x, y, SEED)
   np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -76,13 +82,13 @@ def test_default_step_follows_the_radius_of_the_moment():
     attack_steps=1,
     step_factor=0.5,
     random_start=False,
-    attack_ramp="10",
+    ramp=methods.Ramp(length="10"),
     attack_eps=0.2,
   )
   x, y = tf.constant([[0.5, 0.5]]), tf.constant([0])
   for step, radius in ((0, 0.0), (5, 0.1), (10, 0.2)):
     method.set_step([0, 0], step)
-    moved = method.adversarial_examples(x, y, SEED) - x
+    moved = moved_by(method, x, y, SEED) - x
     np.testing.assert_allclose(np.abs(moved), radius / 2, atol=1e-6)
 
 
@@ -90,8 +96,8 @@ def test_mixed_loss_by_hand():
   method = on_linear("pgd", natural_share=0.3, attack_eps=0.1)
   x, y = points()
   chosen = tf.constant([True, False, True, True, False, True])
-  found, metrics = row_losses(method, x, y, chosen)
-  moved = method.adversarial_examples(x, y, SEED).numpy()
+  found, metrics = row_losses(method, x, y, chosen=chosen)
+  moved = moved_by(method, x, y, SEED).numpy()
   moved = np.where(chosen[:, None], moved, x)
   weights = np.array(WEIGHTS, np.float32)
   clean = cases.cross_entropy(x.numpy() @ weights, y.numpy())
@@ -103,7 +109,7 @@ def test_mixed_loss_by_hand():
 
 
 def test_warm_up_is_natural():
-  method = on_linear("pgd", warmup="3", natural_share=0.0)
+  method = on_linear("pgd", ramp=methods.Ramp(warmup="3"), natural_share=0.0)
   x, y = points()
   weights = np.array(WEIGHTS, np.float32)
   clean = cases.cross_entropy(x.numpy() @ weights, y.numpy())
@@ -149,7 +155,7 @@ def test_every_pixel_and_the_label_count():
 def test_the_other_examples_have_the_natural_loss():
   method = cases.prepared("pgd_half")
   x, y = cases.tensors(40)
-  found, _ = method._example_losses((x, y), SEED)
+  found, _ = cases.example_losses(method, x, y, SEED)
   clean = cases.cross_entropy(method.network(x).numpy(), y.numpy())
   chosen = content_hash.chosen(x, y, 0.5).numpy()
   assert 5 < chosen.sum() < 35
@@ -161,7 +167,7 @@ def test_domain_adaptation_is_added_to_every_example():
   plain = on_linear("pgd", natural_share=0.0)
   adapted = on_linear("pgd", natural_share=0.0, domain_adaptation_weight=2.0)
   x, y = points()
-  moved = plain.adversarial_examples(x, y, SEED)
+  moved = moved_by(plain, x, y, SEED)
   term = losses.domain_adaptation(plain.network(x), plain.network(moved))
   gaps = row_losses(adapted, x, y)[0] - row_losses(plain, x, y)[0]
   assert float(term) > 1e-3
@@ -176,7 +182,7 @@ def test_trades_loss_has_the_clean_law_first():
   x, y = points()
   found, _ = row_losses(method, x, y)
   weights = np.array(WEIGHTS, np.float32)
-  moved = method.adversarial_examples(x, SEED).numpy()
+  moved = moved_by(method, x, SEED).numpy()
   p, q = (cases.softmax(z @ weights) for z in (x.numpy(), moved))
   clean = cases.cross_entropy(x.numpy() @ weights, y.numpy())
   forward = np.sum(p * np.log(p / q), axis=1)
@@ -196,7 +202,7 @@ def test_trades_examples_by_a_plain_loop():
     gradient = (cases.softmax(moved @ weights) - p) @ weights.T
     moved = np.clip(moved + 0.1 * np.sign(gradient), x - 0.2, x + 0.2)
     moved = np.clip(moved, 0, 1)
-  found = method.adversarial_examples(x, SEED)
+  found = moved_by(method, x, SEED)
   np.testing.assert_allclose(found, moved, atol=1e-6)
 
 
@@ -209,7 +215,7 @@ def test_detaching_the_clean_side_changes_the_gradient():
     with tf.GradientTape() as tape:
       total = tf.reduce_sum(row_losses(method, x, y)[0])
     gradients[detach] = tape.gradient(total, method.network.weights[0]).numpy()
-  moved = method.adversarial_examples(x, SEED).numpy()
+  moved = moved_by(method, x, SEED).numpy()
   p, q = (cases.softmax(z @ weights) for z in (x.numpy(), moved))
   natural = x.numpy().T @ (p - np.eye(3)[y])
   expected = natural + 3 * moved.T @ (q - p)  # p(x) is a constant
@@ -239,7 +245,7 @@ def test_linf_update_by_a_plain_loop(mean_over):
       mean = np.abs(change).mean(1, keepdims=True)
     moved = moved + change - mean * np.sign(moved + change - x)
     moved = np.clip(moved, 0, 1)
-  found = method.adversarial_examples(x, y)
+  found = moved_by(method, x, y)
   np.testing.assert_allclose(found, moved, atol=1e-5)
   weights = np.array(WEIGHTS, np.float32)
   expected = cases.cross_entropy(moved @ weights, y.numpy())
@@ -262,7 +268,7 @@ def test_l2_update_by_a_plain_loop(smoothing):
   for t in range(3):
     step = 1.3 * gradient(moved) - (moved - x.numpy())
     moved = moved + step / np.sqrt(t + 2)
-  found = method.adversarial_examples(x, y)
+  found = moved_by(method, x, y)
   np.testing.assert_allclose(found, moved, rtol=1e-4, atol=1e-5)
   assert np.any((moved < 0) | (moved > 1))  # free to leave the range
   expected = -np.sum(target * np.log(cases.softmax(moved @ weights)), axis=1)

@@ -1,6 +1,4 @@
-"""Tiny networks, data and settings of all robust trainers."""
-
-import dataclasses
+"""Tiny networks, data and settings of all objectives but smoothing's."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,47 +8,25 @@ from tf_privrob import models
 
 SHAPE, CLASSES, COUNT = (4, 4, 1), 3, 64
 SMALL = {"batch_size": 16, "epochs": 1.0, "learning_rate": 0.05, "seed": 0}
-ATTACKED = {**SMALL, "attack_eps": 0.1}
 PRIVATE = {
-  "private": True,
-  "sampler": "poisson",
   "dp_epsilon": 50.0,
   "dp_delta": 1e-3,
   "noise_multiplier": 1.0,
+  "optimizer": "adam",
 }
 
 CASES = {
-  "natural": ("natural", methods.NaturalConfig(**SMALL)),
-  "pgd": (
-    "adversarial",
-    methods.AdversarialConfig(**ATTACKED, attack_steps=2, natural_share=0.3),
-  ),
-  "pgd_half": (
-    "adversarial",
-    methods.AdversarialConfig(
-      **ATTACKED, attack_steps=2, adversarial_ratio=0.5
-    ),
-  ),
-  "trades": (
-    "trades",
-    methods.TradesConfig(**ATTACKED, attack_steps=2, beta=3.0),
-  ),
-  "wrm_linf": (
-    "wrm",
-    methods.WRMConfig(**SMALL, attack_steps=2, mean_over="example"),
-  ),
-  "wrm_l2": ("wrm", methods.WRMConfig(**SMALL, attack_steps=2, norm="l2")),
-  "ibp": ("ibp", methods.IBPConfig(**ATTACKED)),
-  "box": ("diffai", methods.DiffAIConfig(**ATTACKED)),
-  "zonotope": (
-    "diffai",
-    methods.DiffAIConfig(**ATTACKED, domain="hybrid_zonotope", relu="smooth"),
-  ),
-  "dual": ("dual", methods.DualConfig(**ATTACKED)),
-  "dual_median": (
-    "dual",
-    methods.DualConfig(**ATTACKED, norm="l1_median", projections=5),
-  ),
+  "natural": methods.Natural(),
+  "pgd": methods.Adversarial(attack_steps=2, natural_share=0.3),
+  "pgd_half": methods.Adversarial(attack_steps=2, adversarial_ratio=0.5),
+  "trades": methods.Trades(attack_steps=2, beta=3.0),
+  "wrm_linf": methods.WRM(attack_steps=2, mean_over="example"),
+  "wrm_l2": methods.WRM(attack_steps=2, norm="l2"),
+  "ibp": methods.IBP(),
+  "box": methods.DiffAI(),
+  "zonotope": methods.DiffAI(domain="hybrid_zonotope", relu="smooth"),
+  "dual": methods.DualLoss(),
+  "dual_median": methods.DualLoss(norm="l1_median", projections=5),
 }
 VERIFIED = ("ibp", "box", "zonotope", "dual", "dual_median")
 
@@ -78,10 +54,16 @@ def linear(weights, bias=0.0):
   return net
 
 
-def build(case, net=None, **changes):
-  name, config = CASES[case]
-  config = dataclasses.replace(config, **changes)
-  return methods.build(name, net or network(), config)
+def settings(case, private=False, **changes):
+  """Settings with the objective of a case; changes are of either."""
+  kind = methods.DPSGDConfig if private else methods.TrainingConfig
+  own = {**SMALL, **(PRIVATE if private else {})}
+  return kind(**own, objective=CASES[case]).changed(**changes)
+
+
+def build(case, net=None, private=False, **changes):
+  kind = methods.DPSGD if private else methods.Trainer
+  return kind(net or network(), settings(case, private, **changes))
 
 
 def prepared(case, net=None, count=COUNT, **changes):
@@ -91,6 +73,15 @@ def prepared(case, net=None, count=COUNT, **changes):
 def prepare(method, count=COUNT, value_range=(0.0, 1.0)):
   method.simulate(count, value_range)
   return method
+
+
+def example_losses(method, x, y, seed):
+  return method.objective.example_losses(method.context, x, y, seed)
+
+
+def row_losses(method, x, y, seed=(7, 8), **more):
+  seed = tf.constant(seed)
+  return method.objective.row_losses(method.context, x, y, seed, **more)
 
 
 def softmax(logits):

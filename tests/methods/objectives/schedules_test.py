@@ -50,7 +50,7 @@ def test_rate_drops_from_the_very_step_on():
 @pytest.mark.parametrize("drops", ["100", "100:0", "100:x", "a:0.1", "5:-1"])
 def test_bad_drops(drops):
   with pytest.raises(ValueError, match=r"learning_rate_drops"):
-    methods.NaturalConfig(learning_rate_drops=drops)
+    methods.TrainingConfig(learning_rate_drops=drops)
 
 
 def test_drops_out_of_order():
@@ -62,14 +62,14 @@ def _radii(method, steps):
   found = []
   for step in steps:
     method.set_step([0, 0], step)
-    found.append(float(method.attack_radius()))
+    found.append(float(method.objective.attack_radius(method.context)))
   return found
 
 
 def test_radius_of_yale_pgd_at_given_steps():
   """Linear from 0 over the first 1000 steps, then constant."""
-  config = methods.AdversarialConfig.presets()["yale_b_pgd"]
-  method = methods.AdversarialTraining(cases.network(), config)
+  config = methods.preset("sgd", "yale_b_pgd")
+  method = methods.Trainer(cases.network(), config)
   assert method.plan(1900, cases.SHAPE).steps == 20001
   cases.prepare(method, 1900)
   found = _radii(method, [0, 500, 1000, 20000])
@@ -78,8 +78,8 @@ def test_radius_of_yale_pgd_at_given_steps():
 
 def test_radius_of_diffai_is_the_clipped_counter():
   """clip(t - 20 nb, nb, 30 nb) / (30 nb), nb batches an epoch."""
-  config = methods.DiffAIConfig.presets()["yale_b_diffai"]
-  method = cases.prepare(methods.DiffAI(cases.network(), config), 1900)
+  config = methods.preset("diffai", "yale_b_diffai")
+  method = cases.prepare(methods.Trainer(cases.network(), config), 1900)
   batches = 95
   steps = np.array([0, 19, 20, 21, 30.5, 50, 99]) * batches
   steps = steps.astype(int)
@@ -90,7 +90,7 @@ def test_radius_of_diffai_is_the_clipped_counter():
   shares = []
   for step in (0, 19 * batches - 1, 19 * batches, 60 * batches):
     method.set_step([0, 0], step)
-    shares.append(float(method._alpha()))
+    shares.append(float(method.objective.alpha(method.context)))
   np.testing.assert_allclose(shares, [1, 1, 1 / 1.2, 1 / 1.2], rtol=1e-6)
 
 
@@ -101,50 +101,51 @@ def test_radius_of_diffai_is_the_clipped_counter():
 def test_released_diffai_counts_batches_of_evaluation(
   name, examples, evaluated
 ):
-  config = methods.DiffAIConfig.presets()[f"{name}_diffai_released"]
-  method = cases.prepare(methods.DiffAI(cases.network(), config), examples)
+  config = methods.preset("diffai", f"{name}_diffai_released")
+  method = cases.prepare(methods.Trainer(cases.network(), config), examples)
   batches, count, expected = examples // config.batch_size, 0, []
   for _ in range(50):  # epochs, by the code's own counter
     count += evaluated
     for _ in range(batches):
       count += 1
       clipped = min(max(batches, count - 20 * batches), 30 * batches)
-      expected.append(config.attack_eps * clipped / (30 * batches))
+      expected.append(config.objective.attack_eps * clipped / (30 * batches))
   steps = np.arange(19, 50, 0.25) * batches
   steps = steps.astype(int)
-  most = config.attack_eps * evaluated / (30 * batches)
+  most = config.objective.attack_eps * evaluated / (30 * batches)
   found = _radii(method, steps)
   np.testing.assert_allclose(found, np.array(expected)[steps], atol=1.1 * most)
-  assert found[0] < 0.4 * config.attack_eps
-  assert found[-1] == pytest.approx(config.attack_eps)
+  assert found[0] < 0.4 * config.objective.attack_eps
+  assert found[-1] == pytest.approx(config.objective.attack_eps)
 
 
 def test_radius_of_the_dual_begins_above_zero():
-  config = methods.DualConfig.presets()["fashion_mnist_dual"]
-  method = cases.prepare(methods.DualTraining(cases.network(), config), 60000)
+  config = methods.preset("dual", "fashion_mnist_dual")
+  method = cases.prepare(methods.Trainer(cases.network(), config), 60000)
   found = _radii(method, [0, 20000, 40000, 100000])
   np.testing.assert_allclose(found, [0.003, 0.0515, 0.1, 0.1], rtol=1e-5)
-  rate = method._learning_rate(method.planned_steps)
+  rate = method.learning_rate(method.planned_steps)
   rates = [float(rate(2000 * epoch)) for epoch in (0, 34.9, 35, 50)]
   np.testing.assert_allclose(rates, [1e-4, 1e-4, 1e-5, 1e-6], rtol=1e-5)
 
 
 def test_kappa_and_radius_of_ibp_move_together():
-  config = methods.IBPConfig.presets()["yale_b_ibp"]
-  method = cases.prepare(methods.IBP(cases.network(), config), 1900)
+  config = methods.preset("ibp", "yale_b_ibp")
+  method = cases.prepare(methods.Trainer(cases.network(), config), 1900)
   kappas, steps = [], [0, 499, 500, 3750, 7000, 20000]
   for step in steps:
     method.set_step([0, 0], step)
-    kappas.append(float(method._alpha()))
+    kappas.append(float(method.objective.alpha(method.context)))
   np.testing.assert_allclose(kappas, [1, 1, 1, 0.75, 0.5, 0.5], rtol=1e-6)
   expected = np.array([0, 0, 0, 0.5, 1, 1]) * 8 / 255
   np.testing.assert_allclose(_radii(method, steps), expected, rtol=1e-6)
 
 
 def test_a_scaled_run_has_the_same_shape():
-  whole = methods.IBPConfig.presets()["yale_b_ibp"]
+  whole = methods.preset("ibp", "yale_b_ibp")
   short = whole.scaled(0.01)
-  assert (short.warmup, short.attack_ramp) == ("5", "65")
+  ramp = short.objective.ramp
+  assert (ramp.warmup, ramp.length) == ("5", "65")
   assert short.learning_rate_drops == "100:0.1,150:0.01"
   assert short.epochs == pytest.approx(whole.epochs / 100)
   with pytest.raises(ValueError, match="factor=0"):

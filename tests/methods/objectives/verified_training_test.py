@@ -35,9 +35,7 @@ def worst_margins(x, y, apart=False):
   return np.einsum("bi,ibj->bj", x, differences) + EPS * size
 
 
-def row_losses(method, x, y):
-  chosen = tf.ones_like(y, tf.bool)
-  return method._row_losses(x, y, chosen, tf.constant([0, 1]))
+row_losses = cases.row_losses
 
 
 def on_linear(case, scale=1.0, **changes):
@@ -47,7 +45,7 @@ def on_linear(case, scale=1.0, **changes):
 
 @pytest.mark.parametrize(("step", "kappa"), [(0, 1.0), (6, 0.75), (10, 0.5)])
 def test_ibp_mixes_at_kappa(step, kappa):
-  method = on_linear("ibp", warmup="2", attack_ramp="8")
+  method = on_linear("ibp", ramp=methods.Ramp(warmup="2", length="8"))
   method.set_step([0, 0], step)
   x, y = points()
   found, _ = row_losses(method, x, y)
@@ -167,7 +165,7 @@ def test_certifier_is_sound_and_of_the_same_domain(case, tmp_path):
   certifier = method.certifier()
   assert isinstance(certifier, certify.VerifiedBound)
   assert certifier.domain.is_bound
-  assert certifier.domain.name == method.config.training_domain.name
+  assert certifier.domain.name == method.objective.training_domain.name
   is_diffai = case in ("box", "zonotope")  # it does not cut the ball
   assert certifier.value_range == (None if is_diffai else (0, 1))
   rows = certifier.certify(method, x[:20], y[:20])
@@ -209,7 +207,11 @@ def _with(layer):
   [
     ("ibp", _layers.MaxPooling2D(2), "AveragePooling2D or a convolution"),
     ("box", _layers.LayerNormalization(), "layers whose bounds are known"),
-    ("dual", _layers.Activation("tanh"), "affine layers and ReLUs for Dual"),
+    (
+      "dual",
+      _layers.Activation("tanh"),
+      "affine layers and ReLUs for Dual",
+    ),
     ("dual_median", _layers.LeakyReLU(0.1), "affine layers and ReLUs"),
   ],
 )
@@ -225,15 +227,10 @@ def test_weights_that_are_not_finite():
     cases.build("ibp", net)
 
 
-@pytest.mark.parametrize(
-  ("kind", "changes", "message"),
-  [
-    (methods.DualConfig, {"attack_eps_start": 1.0}, "the radius grows"),
-  ],
-)
-def test_bad_settings(kind, changes, message):
-  with pytest.raises(ValueError, match=message):
-    kind(**changes)
+def test_the_radius_grows():
+  ramp = methods.Ramp(first_eps=1.0)
+  with pytest.raises(ValueError, match="the radius grows"):
+    methods.DualLoss(ramp=ramp)
 
 
 def test_check_says_why_a_network_cannot_be_bounded():

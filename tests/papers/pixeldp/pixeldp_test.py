@@ -16,6 +16,7 @@ from tf_privrob import papers
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import noise_place
+from tf_privrob.methods import registry
 from tf_privrob.papers.pixeldp import method as pixeldp
 from tf_privrob.papers.pixeldp import projection
 
@@ -24,7 +25,12 @@ pytestmark = pytest.mark.usefixtures("checked_once")
 _layers = tf.keras.layers
 SHAPE, CLASSES = (8, 8, 1), 3
 BASE = papers.PixelDPConfig(
-  batch_size=16, epochs=1.0, sampler="shuffle", learning_rate=0.1, seed=0
+  batch_size=16,
+  epochs=1.0,
+  optimizer="sgd",
+  learning_rate=0.1,
+  learning_rate_schedule="constant",
+  seed=0,
 )
 
 
@@ -43,8 +49,24 @@ def network(seed=0):
   )
 
 
+PRIVATE = papers.PrivatePixelDPConfig(
+  batch_size=16,
+  epochs=0.5,
+  learning_rate=0.1,
+  seed=0,
+  dp_epsilon=50.0,
+  dp_delta=1e-3,
+  noise_multiplier=1.0,
+  accountant="rdp",
+)
+
+
 def make(net=None, **changes):
-  return papers.PixelDP(net or network(), dataclasses.replace(BASE, **changes))
+  return papers.PixelDP(net or network(), BASE.changed(**changes))
+
+
+def make_private(**changes):
+  return papers.PrivatePixelDP(network(), PRIVATE.changed(**changes))
 
 
 def arrays(count=64, seed=0):
@@ -67,12 +89,12 @@ def prepared(method):
 
 
 def test_noise_of_the_construction_golden():
-  config = papers.PixelDPConfig()
-  assert config.noise_scale == pytest.approx(0.2537, abs=5e-5)
-  laplace = papers.PixelDPConfig(noise="laplace", construction_size=0.3)
+  layer = papers.NoiseLayer()
+  assert layer.noise_scale == pytest.approx(0.2537, abs=5e-5)
+  laplace = papers.NoiseLayer(noise="laplace", construction_size=0.3)
   assert laplace.noise_scale == pytest.approx(0.3)
-  assert config.parseval_loops == 10
-  assert papers.PixelDPConfig(construction_size=0.03).parseval_loops == 3
+  assert layer.parseval_loops == 10
+  assert papers.NoiseLayer(construction_size=0.03).parseval_loops == 3
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
@@ -131,12 +153,14 @@ def test_loss_is_the_mean_over_fresh_draws(copies, noise_after, position):
   )
   x, y = arrays(4)
   seed = tf.constant([5, 6])
-  losses, metrics = method._example_losses((tf.constant(x), y), seed)
+  losses, metrics = method.objective.example_losses(
+    method.context, tf.constant(x), y, seed
+  )
   place = method.place
   draw = tf.random.stateless_normal(
     [4 * copies, *place.noise_shape],
     randomness.fold_in(seed, 7),
-    stddev=method.config.noise_scale,
+    stddev=method.config.layer.noise_scale,
   ).numpy()
   for row in range(4):
     values = []
@@ -152,29 +176,22 @@ def test_unclipped_sum_is_the_plain_gradient():
   method = prepared(make())
   x, y = arrays(6)
   mask, seed = tf.constant([1.0, 1, 0, 1, 1, 1]), tf.constant([1, 2])
-  found = method._clipped((tf.constant(x), y), mask, seed)
+  found = method._gradients((tf.constant(x), y), mask, seed)
   with tf.GradientTape() as tape:
-    losses, _ = method._example_losses((tf.constant(x), y), seed)
+    losses, _ = method.objective.example_losses(
+      method.context, tf.constant(x), y, seed
+    )
     total = tf.reduce_sum(mask * losses)
   wanted = tape.gradient(total, method.network.trainable_variables)
   for a, b in zip(found.gradients, wanted):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
   assert float(found.count) == 5
-  assert method._clipped.sensitivity() == math.inf
+  assert method._gradients.sensitivity() == math.inf
 
 
 def test_private_gradients_are_clipped_as_one_over_all_draws():
   method = prepared(
-    make(
-      private=True,
-      sampler="poisson",
-      l2_clip_norm=1e-3,
-      augmentation_multiplicity=2,
-      noise_multiplier=1.0,
-      dp_epsilon=50.0,
-      dp_delta=1e-3,
-      accountant="rdp",
-    )
+    make_private(l2_clip_norm=1e-3, augmentation_multiplicity=2)
   )
   x, y = arrays(1)
   batch = (tf.constant(x), tf.constant(y))
@@ -316,25 +333,17 @@ def test_without_privacy_nothing_is_claimed_nor_proven():
   statement = method.privacy_statement()
   assert (statement.claimed, statement.proven) == (None, None)
   assert "claimed none / proven none known" in statement.text()
-  assert "private=False" in statement.text()
+  assert "hides no training example" in statement.caveats[0]
   assert not statement.assumptions
 
 
 def test_with_privacy_it_is_dp_sgd():
   x, y = arrays()
-  settings = {
-    "dp_epsilon": 50.0,
-    "dp_delta": 1e-3,
-    "noise_multiplier": 1.0,
-    "accountant": "rdp",
-    "epochs": 0.5,
-  }
-  method = make(private=True, sampler="poisson", **settings)
+  method = make_private()
   method.fit(x, y, verbose=0)
-  plain = methods.DPSGD(
-    network(),
-    methods.DPSGDConfig(batch_size=16, **settings),
-  )
+  shared = {field.name for field in dataclasses.fields(methods.DPSGDConfig)}
+  values = {key: value for key, value in vars(PRIVATE).items() if key in shared}
+  plain = methods.DPSGD(network(), methods.DPSGDConfig(**values))
   assert method.plan(64) == plain.plan(64)
   statement = method.privacy_statement()
   wanted = privacy.PrivacyStatement.for_dp_sgd(
@@ -424,13 +433,13 @@ def test_save_and_load_keep_predictions_and_certificates(tmp_path):
 # Settings.
 
 
-@pytest.mark.parametrize("name", papers.PixelDPConfig.presets())
+@pytest.mark.parametrize("name", registry.presets("pixeldp"))
 def test_presets(name):
   config = methods.preset("pixeldp", name)
-  assert config.private == name.endswith("private")
+  assert hasattr(config, "dp_epsilon") == name.endswith("private")
   method = methods.build("pixeldp", models.pixeldp_mnist(), config)
   assert method.hidden_noise_shape == (14, 14, 32)
-  assert config.noise_scale == pytest.approx(0.2537, abs=5e-5)
+  assert config.layer.noise_scale == pytest.approx(0.2537, abs=5e-5)
 
 
 @pytest.mark.parametrize(
@@ -440,13 +449,12 @@ def test_presets(name):
       {"projection": "parseval", "attack_norm": "linf"},
       "attack_norm='l2' and noise='gaussian'.*'normalise'",
     ),
-    ({"private": True, "noise_multiplier": 0.0}, "nothing would be private"),
-    ({"noise_multiplier": 1.0}, "Pass private=True"),
+    ({"layer": "gaussian"}, r"made by NoiseLayer\(...\)"),
   ],
 )
 def test_bad_settings(change, message):
   with pytest.raises(ValueError, match=message):
-    dataclasses.replace(BASE, **change)
+    BASE.changed(**change)
 
 
 def _layer_norm():

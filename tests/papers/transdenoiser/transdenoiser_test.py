@@ -308,10 +308,9 @@ def test_objectives_by_hand():
 
 def test_denoised_smoothing_learns_and_claims_nothing():
   found = _trained(
-    cases.SOUND,
-    private=False,
-    noise_multiplier=None,
-    optimizer="adam",
+    papers.DenoisedSmoothingConfig(objective="mse", seed=3),
+    batch_size=cases.BATCH,
+    augmentation_multiplicity=2,
     learning_rate=0.03,
     epochs=60,
   )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import tensorflow as tf
 
+from tf_privrob import validate
+from tf_privrob.methods import objective as objective_lib
 from tf_privrob.methods.objectives import adversarial
-from tf_privrob.methods.objectives import adversarial_config
-from tf_privrob.methods.objectives import robust
 
 
-@tf.keras.saving.register_keras_serializable("tf_privrob")
-class Trades(adversarial.StepsTraining):
-  """Trains for the label at x, and for the same answer around it.
+@dataclasses.dataclass(frozen=True)
+class Trades(adversarial.SignSteps):
+  """Training for the label at x, and for the same answer around it.
 
   The loss of an example is
 
@@ -22,35 +24,50 @@ class Trades(adversarial.StepsTraining):
   inference mode and with p(x) held fixed. CCS 2019 writes the divergence of
   Eq. 11 with its arguments exchanged; its code and Zhang et al.'s are as here.
 
-  Guarantee: privacy none, or with private=True that of DP-SGD: x_adv is made
-  from the example itself, and both terms are one clipped gradient. Robustness
-  is measured by attacks; nothing is proven.
+  Robustness is measured by attacks; nothing is proven. x_adv is made from the
+  example itself, so that both terms can be one clipped gradient.
+
+  Attributes:
+    beta: weight of the divergence beside the cross-entropy.
+    detach_clean: no gradient through the clean side of the divergence, as in
+      CCS 2019's code; Zhang et al. let it flow.
+    start_stddev: of the noise at the start; at the clean input itself the
+      divergence has no gradient.
   """
 
-  config_class = adversarial_config.TradesConfig
+  beta: float = 1.0
+  detach_clean: bool = False
+  start_stddev: float = 0.001
 
-  def _row_losses(self, rows, labels, chosen, seed):
-    del chosen
-    config = self.config
-    found = self.adversarial_examples(rows, seed)
-    clean = self.network(rows, training=True)
-    moved = self.network(found, training=True)
-    target = tf.stop_gradient(clean) if config.detach_clean else clean
-    weight = tf.where(self._warm(), config.beta, 0.0)
-    total = robust.cross_entropy(labels, clean) + weight * kl(target, moved)
-    return total, {
-      "correct": robust.correct(labels, clean),
-      "robust_correct": robust.correct(labels, moved),
+  def __post_init__(self):
+    super().__post_init__()
+    validate.boolean(detach_clean=self.detach_clean)
+    validate.non_negative(beta=self.beta)
+    validate.positive(start_stddev=self.start_stddev)
+
+  def row_losses(self, context, rows, labels, seed):
+    """Cross-entropy at x, and the divergence around it after the warm-up."""
+    found = self.adversarial_examples(context, rows, seed)
+    clean = context.network(rows, training=True)
+    moved = context.network(found, training=True)
+    target = tf.stop_gradient(clean) if self.detach_clean else clean
+    weight = tf.where(self.ramp.is_warm(context), self.beta, 0.0)
+    natural = objective_lib.cross_entropy(labels, clean)
+    return natural + weight * kl(target, moved), {
+      "correct": objective_lib.correct(labels, clean),
+      "robust_correct": objective_lib.correct(labels, moved),
     }
 
-  def adversarial_examples(self, rows: tf.Tensor, seed) -> tf.Tensor:
+  def adversarial_examples(self, context, rows, seed) -> tf.Tensor:
     """What a training step makes of these examples, at this step's radius."""
-    clean = tf.stop_gradient(self.network(rows, training=False))
+    network = context.network
+    clean = tf.stop_gradient(network(rows, training=False))
     noise = tf.random.stateless_normal(tf.shape(rows), seed, dtype=rows.dtype)
-    return self._walk(
-      lambda x: kl(clean, self.network(x, training=False)),
+    return self.walk(
+      context,
+      lambda x: kl(clean, network(x, training=False)),
       rows,
-      rows + self.config.start_stddev * noise,
+      rows + self.start_stddev * noise,
     )
 
 

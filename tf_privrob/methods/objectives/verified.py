@@ -1,4 +1,4 @@
-"""Training on verified bounds: IBP, DiffAI and the dual of Wong and Kolter."""
+"""What objectives on verified bounds share: worst-case logits in the loss."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import tensorflow as tf
 
 from tf_privrob import bounds
 from tf_privrob import certify
-from tf_privrob import gradients
-from tf_privrob.methods.objectives import robust
-from tf_privrob.methods.objectives import verified_config
+from tf_privrob import validate
+from tf_privrob.bounds import domain as domain_lib
+from tf_privrob.methods import objective as objective_lib
+from tf_privrob.methods.objectives import ramp as ramp_lib
 
-_PROJECTION_STREAM = 2  # of the step's seed
 
-
-class VerifiedTraining(robust.AttackedTraining):
-  """Trains on upper bounds v_j of z_j - z_y over an l_inf ball.
+@dataclasses.dataclass(frozen=True)
+class Verified(objective_lib.Objective):
+  """Losses of upper bounds v_j of z_j - z_y over an l_inf ball.
 
   The loss of an example (CCS 2019, Eq. 13) is
 
@@ -27,140 +27,112 @@ class VerifiedTraining(robust.AttackedTraining):
   are of the network in inference mode, in float32; the training metric
   `nonprivate/verified_accuracy` is by them, at the radius of the step.
 
-  Guarantee: privacy none, or with private=True that of DP-SGD: both terms see
-  the example itself, and are one clipped gradient. Robustness: `certifier()`
-  proves radii of the trained network; it computes them anew, outward rounded,
-  and holds whatever the training did.
+  Robustness: `certifier()` proves radii of the trained network; it computes
+  them anew, outward rounded, and holds whatever the training did. Both terms
+  see the example itself, so that they can be one clipped gradient; bounds use
+  weights outside their layers, which the engine "ghost" cannot clip.
 
-  Args:
-    network: functional or sequential Keras classifier that returns logits,
-      with layers that `bounds` knows.
-    config: the settings.
-    record: of an earlier training; set when a saved model is loaded.
-    **kwargs: Keras' own.
+  Attributes:
+    attack_eps: radius of the ball, in units of the value range.
+    ramp: how the radius grows.
+    clip_to_range: cut the ball to the value range.
   """
 
-  config_class = verified_config.VerifiedConfig
+  engine = "vectorized"
 
-  def __init__(self, network, config=None, record=None, **kwargs):
-    super().__init__(network, config, record, **kwargs)
-    self.config.sound_domain.check(network)
+  attack_eps: float = 0.1
+  ramp: ramp_lib.Ramp = ramp_lib.NO_RAMP
+  clip_to_range: bool = True
 
-  def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
-    """Bounds use weights outside their layers: examples one by one."""
-    if not self._private:
-      return super()._make_gradients(jit_compile)
-    return gradients.ClippedGradients(
-      self._example_losses,
-      self.network,
-      self.config.l2_clip_norm,
-      self.config.engine or "vectorized",
-      jit_compile,
-      most_rows=self.sampler.most_rows,
-    )
+  def __post_init__(self):
+    validate.non_negative(attack_eps=self.attack_eps)
+    validate.instance(ramp_lib.Ramp, ramp=self.ramp)
+    validate.boolean(clip_to_range=self.clip_to_range)
+    self.ramp.require_growth(self.attack_eps)
 
-  def _row_losses(self, rows, labels, chosen, seed):
-    del chosen, seed
-    worst = self._domain().worst_case_logits(
-      self.network,
+  @property
+  def natural_weight(self) -> float:
+    """The share alpha of the natural loss after warm-up and ramp."""
+    raise NotImplementedError
+
+  @property
+  def training_domain(self) -> bounds.Domain:
+    """What worst-case logits are computed with in training."""
+    raise NotImplementedError
+
+  @property
+  def sound_domain(self) -> bounds.Domain:
+    """What they are certified with."""
+    return self.training_domain
+
+  def check(self, network: tf.keras.Model) -> None:
+    """Refuses networks with layers whose bounds are not known."""
+    self.sound_domain.check(network)
+
+  def check_value_range(self, value_range: tuple[float, float]) -> None:
+    """Warns of a radius that is more than half of the range."""
+    domain_lib.check_radius(self.attack_eps, value_range)
+
+  def check_copies(self, augmentation: str) -> None:
+    """Refuses copies that leave the value range."""
+    objective_lib.require_shifts(augmentation)
+
+  def attack_radius(self, context: objective_lib.Context) -> tf.Tensor:
+    """The radius at this step."""
+    return self.ramp.radius(context, self.attack_eps)
+
+  def alpha(self, context: objective_lib.Context) -> tf.Tensor:
+    """The share of the natural loss at this step."""
+    return self.ramp.natural_share(context, self.natural_weight)
+
+  def scaled(self, factor: float) -> Verified:
+    """For a run that is `factor` times as long."""
+    return dataclasses.replace(self, ramp=self.ramp.scaled(factor))
+
+  def row_losses(self, context, rows, labels, seed):
+    """The natural loss and that of the worst-case logits."""
+    del seed
+    worst = self.domain_of(context).worst_case_logits(
+      context.network,
       rows,
       labels,
-      self.attack_radius(),
-      self._value_range if self.config.clip_to_range else None,
+      self.attack_radius(context),
+      context.value_range if self.clip_to_range else None,
     )
-    share = self._alpha()
-    total = (1 - share) * self._robust_loss(worst, labels)
-    clean = self.network(rows, training=True)
-    total += share * robust.cross_entropy(labels, clean)
-    metrics = {"correct": robust.correct(labels, clean)}
-    if self.config.training_domain.is_bound:
+    share = self.alpha(context)
+    total = (1 - share) * self.robust_loss(worst, labels)
+    clean = context.network(rows, training=True)
+    total += share * objective_lib.cross_entropy(labels, clean)
+    metrics = {"correct": objective_lib.correct(labels, clean)}
+    if self.training_domain.is_bound:
       others = worst - tf.one_hot(labels, worst.shape[1], on_value=1.0)
       metrics["verified"] = tf.reduce_all(others < 0, axis=1)
     return total, metrics
 
-  def _domain(self) -> bounds.Domain:
+  def domain_of(self, context: objective_lib.Context) -> bounds.Domain:
     """The domain of this step."""
-    return self.config.training_domain
+    del context
+    return self.training_domain
 
-  def _alpha(self) -> tf.Tensor:
-    return self._natural_share(self.config.natural_weight)
-
-  def _robust_loss(self, worst: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+  def robust_loss(self, worst: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """CE(v, y): at least the cross-entropy of every input in the ball."""
-    return robust.cross_entropy(labels, worst)
+    return objective_lib.cross_entropy(labels, worst)
 
-  def certifier(self, **settings: Any) -> certify.VerifiedBound:
-    """Proves radii up to the config's attack_eps, with the same bounds.
+  def certifier(self, model, **settings: Any) -> certify.VerifiedBound:
+    """Proves radii up to attack_eps, with the same bounds.
 
     Args:
+      model: that was trained.
       **settings: of `certify.VerifiedBound`: attack_eps, domain, largest, ...
     """
     value_range = None
-    if self.config.clip_to_range and "value_range" in self._run_record:
-      value_range = tuple(self._run_record["value_range"])
+    if self.clip_to_range and "value_range" in model.run_record:
+      value_range = tuple(model.run_record["value_range"])
     return certify.VerifiedBound(
       **{
-        "attack_eps": self.config.attack_eps,
-        "domain": self.config.sound_domain,
+        "attack_eps": self.attack_eps,
+        "domain": self.sound_domain,
         "value_range": value_range,
         **settings,
       }
     )
-
-
-@tf.keras.saving.register_keras_serializable("tf_privrob")
-class IBP(VerifiedTraining):
-  """Interval bound propagation (Gowal et al. 2018).
-
-  The loss of an example is kappa CE(f(x), y) + (1 - kappa) CE(v, y), v of
-  `bounds.Interval` with the last layer elided; kappa falls from 1 to
-  `natural_share` over the ramp on which the radius grows. Guarantees as in
-  `VerifiedTraining`.
-  """
-
-  config_class = verified_config.IBPConfig
-
-  def _alpha(self):
-    return self._natural_share(
-      self.config.natural_weight, self.config.ramp_natural_share
-    )
-
-
-@tf.keras.saving.register_keras_serializable("tf_privrob")
-class DiffAI(VerifiedTraining):
-  """Abstract interpretation (Mirman, Gehr and Vechev 2018).
-
-  The loss of an example is (sw CE(f(x), y) + tw L_rob) / (sw + tw) with
-
-    L_rob = softplus(max(max_{j != y} v_j, -margin_floor)),
-
-  CCS 2019's Eq. 14 with the floor that the code has: it fills the slot of y
-  with a margin of +1, so that L_rob is never below softplus(-1) = 0.313 and has
-  no gradient once every margin -v_j exceeds 1. v is of the Box domain, or of
-  hybrid zonotopes. Guarantees as in `VerifiedTraining`.
-  """
-
-  config_class = verified_config.DiffAIConfig
-
-  def _robust_loss(self, worst, labels):
-    own = tf.one_hot(labels, worst.shape[1], on_value=True, off_value=False)
-    floor = tf.fill(tf.shape(worst), -self.config.margin_floor)
-    return tf.nn.softplus(tf.reduce_max(tf.where(own, floor, worst), axis=1))
-
-
-@tf.keras.saving.register_keras_serializable("tf_privrob")
-class DualTraining(VerifiedTraining):
-  """Training on the dual bound (Wong and Kolter 2018; Wong et al. 2018).
-
-  The loss of an example is CE(v, y), v of `bounds.Dual`; with norm="l1_median"
-  the bounds inside the network are estimates from random projections, drawn
-  anew at each step. Then nothing is verified while training; `certifier()`
-  takes the exact dual. Other guarantees as in `VerifiedTraining`.
-  """
-
-  config_class = verified_config.DualConfig
-
-  def _domain(self):
-    # The seed is the step's, not the example's: public, and shared by all.
-    seed = self._state.seed(_PROJECTION_STREAM)
-    return dataclasses.replace(self.config.training_domain, seed=seed)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import tensorflow as tf
 
-from tf_privrob.methods.objectives import adversarial_config
+from tf_privrob import validate
+from tf_privrob.methods import objective as objective_lib
 from tf_privrob.methods.objectives import inner
-from tf_privrob.methods.objectives import robust
+
+NORMS = ("l2", "linf")
+SCOPES = ("batch", "example")
 
 
-@tf.keras.saving.register_keras_serializable("tf_privrob")
-class DistributionalTraining(robust.RobustTraining):
-  """Trains on examples that pay for the distance they move.
+@dataclasses.dataclass(frozen=True)
+class WRM(objective_lib.Objective):
+  """Training on examples that pay for the distance they move.
 
   The loss of an example is CE(f(x'), y) (CCS 2019, Eq. 6 with alpha = 0) with
   x' an approximate maximiser of CE(f(x'), y) - gamma |x' - x|^p (Eq. 10), found
@@ -30,39 +35,72 @@ class DistributionalTraining(robust.RobustTraining):
 
   Nothing is projected onto a ball. The network is in inference mode.
 
-  Guarantee: privacy none, or with private=True (per-example means only) that of
-  DP-SGD: x' is made from the example itself. Robustness is measured by attacks;
-  Sinha et al.'s statement about l2 needs smooth losses and is not claimed.
+  Robustness is measured by attacks; Sinha et al.'s statement about l2 needs
+  smooth losses and is not claimed. With means over examples x' is made from the
+  example itself, as DP-SGD needs it.
+
+  Attributes:
+    norm: "linf" as in CCS 2019, or "l2" as in Sinha et al.
+    attack_steps: k.
+    step_scale: a of "linf"; of "l2" 1 / (2 gamma), gamma the price of moving.
+    mean_over: of "linf": mean |G| over the "batch", as published, or over each
+      "example", which DP-SGD needs.
+    label_smoothing: share of the label that goes to all classes alike.
   """
 
-  config_class = adversarial_config.WRMConfig
+  norm: str = "linf"
+  attack_steps: int = 10
+  step_scale: float = 1.0
+  mean_over: str = "batch"
+  label_smoothing: float = 0.0
 
-  def _row_losses(self, rows, labels, chosen, seed):
-    del chosen, seed
-    found = self.adversarial_examples(rows, labels)
-    logits = self.network(found, training=True)
-    return self._cross_entropy(labels, logits), {
-      "robust_correct": robust.correct(labels, logits)
+  def __post_init__(self):
+    validate.one_of(NORMS, norm=self.norm)
+    validate.one_of(SCOPES, mean_over=self.mean_over)
+    validate.positive_int(attack_steps=self.attack_steps)
+    validate.positive(step_scale=self.step_scale)
+    validate.closed_probability(label_smoothing=self.label_smoothing)
+
+  @property
+  def mixes(self) -> str:
+    """The published mean is over a batch."""
+    if self.norm != "linf" or self.mean_over != "batch":
+      return ""
+    return (
+      "mean_over='batch', a mean by which one example's attack depends on the"
+      " others. Set mean_over='example'"
+    )
+
+  def check_copies(self, augmentation: str) -> None:
+    """Refuses copies that leave the value range."""
+    objective_lib.require_shifts(augmentation)
+
+  def row_losses(self, context, rows, labels, seed):
+    """The cross-entropy of rows that were moved."""
+    del seed
+    found = self.adversarial_examples(context, rows, labels)
+    logits = context.network(found, training=True)
+    return self.cross_entropy(labels, logits), {
+      "robust_correct": objective_lib.correct(labels, logits)
     }
 
-  def _cross_entropy(self, labels, logits):
-    smoothing, classes = self.config.label_smoothing, logits.shape[-1]
+  def cross_entropy(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """With smoothed labels, one value a row."""
+    smoothing, classes = self.label_smoothing, logits.shape[-1]
     if not smoothing:
-      return robust.cross_entropy(labels, logits)
+      return objective_lib.cross_entropy(labels, logits)
     target = (1 - smoothing) * tf.one_hot(labels, classes) + smoothing / classes
     # TensorFlow's function of both goes by the place of a row.
     return -tf.reduce_sum(target * tf.nn.log_softmax(logits), axis=-1)
 
-  def adversarial_examples(
-    self, rows: tf.Tensor, labels: tf.Tensor
-  ) -> tf.Tensor:
+  def adversarial_examples(self, context, rows, labels) -> tf.Tensor:
     """What a training step makes of these examples."""
-    config = self.config
-    move, steps = self._linf_move(rows), config.attack_steps
-    if config.norm == "l2":
-      move, steps = self._l2_move(rows), config.attack_steps + 1
+    move, steps = self._linf_move(rows, context.value_range), self.attack_steps
+    if self.norm == "l2":
+      move, steps = self._l2_move(rows), self.attack_steps + 1
+    network = context.network
     return inner.ascend(
-      lambda x: self._cross_entropy(labels, self.network(x, training=False)),
+      lambda x: self.cross_entropy(labels, network(x, training=False)),
       rows,
       move,
       steps,
@@ -72,20 +110,20 @@ class DistributionalTraining(robust.RobustTraining):
     def move(number, x, grad):
       # Number 0 is the whole step from x; t = number - 1 after it.
       share = tf.math.rsqrt(tf.cast(number + 1, x.dtype))
-      return x + share * (self.config.step_scale * grad - (x - rows))
+      return x + share * (self.step_scale * grad - (x - rows))
 
     return move
 
-  def _linf_move(self, rows):
+  def _linf_move(self, rows, value_range):
     axes = list(range(len(rows.shape)))
-    if self.config.mean_over == "example":
+    if self.mean_over == "example":
       axes = axes[1:]
 
     def move(number, x, grad):
       del number
-      change = self.config.step_scale * grad
+      change = self.step_scale * grad
       mean = tf.reduce_mean(tf.abs(change), axes, keepdims=True)
       x = x + change - mean * tf.sign(x + change - rows)
-      return tf.clip_by_value(x, *self._value_range)
+      return tf.clip_by_value(x, *value_range)
 
     return move

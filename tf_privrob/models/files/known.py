@@ -108,6 +108,12 @@ DTYPES = frozenset(
 ACTIVATION_LAYERS = frozenset(
   "Activation ELU LeakyReLU ReLU Softmax ThresholdedReLU".split()
 )
+# Methods that a `DPSGD` or a `Trainer` with an objective does by now.
+_GONE = frozenset(
+  f"tf_privrob>{name}"
+  for name in """AdversarialTraining DPSmooth DiffAI DistributionalTraining
+  DualTraining IBP NaturalTraining Trades""".split()
+)
 # A program's class may not hand on what classes of these modules run or read.
 _REFUSED = frozenset(
   """hashing index_lookup integer_lookup lambda_layer string_lookup
@@ -169,6 +175,11 @@ def find(kind: str, name: Any, module: Any, registered: Any) -> Any:
 
 def _registered(kind: str, name: str, key: str, label: str) -> type:
   """The program's own class under this key, of this kind and name."""
+  if key in _GONE:
+    raise RefusedError(
+      f"was trained by {name} of an earlier version of tf_privrob, whose class"
+      " is gone. Train it again, or save its network with that version."
+    )
   _import_ours(key)
   found = _keras.saving.get_registered_object(key)
   if (

@@ -7,7 +7,7 @@ from typing import Optional  # flags read these annotations on Python 3.9
 
 from tf_privrob import randomness
 from tf_privrob import validate
-from tf_privrob.methods import config
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import relevance
 
 VARIANTS = ("paper", "released_code")
@@ -121,7 +121,7 @@ class AdLMConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class SoundAdLMConfig(config.DPSGDConfig):
+class SoundAdLMConfig(dp_sgd.BudgetConfig):
   """Settings of SoundAdLM: those of DP-SGD and of its relevance map.
 
   The budget (dp_epsilon, dp_delta) is that of map and training together.

@@ -17,7 +17,6 @@ from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.methods import checks
-from tf_privrob.methods import config as method_config
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.models import cuts as splitting
@@ -28,7 +27,7 @@ _ATTACK_STREAM, _COPIES_STREAM = 1, 2  # of the rows' seed
 
 
 @dataclasses.dataclass(frozen=True)
-class SoundDPALConfig(method_config.DPSGDConfig):
+class SoundDPALConfig(dp_sgd.BudgetConfig):
   """Settings of `SoundDPAL`; the budget covers moments and gradients.
 
   Attributes:

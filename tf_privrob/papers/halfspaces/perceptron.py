@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tf_privrob import privacy
 from tf_privrob.methods import checks
-from tf_privrob.methods import config as method_config
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import method
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
@@ -169,7 +169,7 @@ class Halfspaces(linear.LinearMethod):
     """K T steps where each class has its own, else T."""
     config = self.config
     shape = tuple(input_shape or checks.input_shape(self.network))
-    names = {f.name for f in dataclasses.fields(method_config.DPSGDConfig)}
+    names = {f.name for f in dataclasses.fields(dp_sgd.BudgetConfig)}
     settings = {
       name: value
       for name, value in dataclasses.asdict(config).items()
@@ -181,7 +181,7 @@ class Halfspaces(linear.LinearMethod):
     releases = max(1, steps) * (1 if literal else factor)
     settings["epochs"] = releases * config.batch_size / num_examples
     found = training_plan.make(
-      method_config.DPSGDConfig(**settings), num_examples, shape
+      dp_sgd.BudgetConfig(**settings), num_examples, shape
     )
     if literal:
       steps = factor * found.steps

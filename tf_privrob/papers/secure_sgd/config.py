@@ -6,7 +6,7 @@ import dataclasses
 from typing import Optional  # flags read these annotations on Python 3.9
 
 from tf_privrob import validate
-from tf_privrob.methods import config
+from tf_privrob.methods import dp_sgd
 
 VARIANTS = ("paper", "released_code")
 HISTORY = ("2019", "2020", "2021")
@@ -14,7 +14,7 @@ REDISTRIBUTIONS = ("uniform", "private")
 
 
 @dataclasses.dataclass(frozen=True)
-class SecureSGDConfig(config.DPSGDConfig):
+class SecureSGDConfig(dp_sgd.BudgetConfig):
   """Settings of SecureSGD (Phan et al. 2019); see `papers.SecureSGD`.
 
   Of DP-SGD's settings, `noise_multiplier`, `l2_clip_norm`, `batch_size`,
@@ -148,7 +148,7 @@ class SecureSGDConfig(config.DPSGDConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SoundSecureSGDConfig(config.DPSGDConfig):
+class SoundSecureSGDConfig(dp_sgd.BudgetConfig):
   """Settings of `SoundSecureSGD`: those of DP-SGD, of the noise, and of r.
 
   The budget (dp_epsilon, dp_delta) is that of r and training together.

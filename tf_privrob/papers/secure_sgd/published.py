@@ -16,6 +16,7 @@ from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import checks
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import identity
 from tf_privrob.methods import method
@@ -46,7 +47,7 @@ _HISTORY_CAVEAT = (
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class SecureSGD(hidden_noise.HiddenNoiseSGD):
+class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
   """Trains under one draw of noise at h, with a noisy gradient.
 
   With h the first hidden layer before its activation, A the attack bound and

@@ -15,6 +15,7 @@ from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import checks
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import identity
 from tf_privrob.methods import plan as training_plan
@@ -29,7 +30,7 @@ _PUBLIC_REDISTRIBUTION = privacy.Assumption(
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class SoundSecureSGD(hidden_noise.HiddenNoiseSGD):
+class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
   """DP-SGD under fresh heterogeneous Gaussian noise at the first hidden layer.
 
   With h = A x + b the first layer before its activation, the network is trained

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tf_privrob import validate
-from tf_privrob.methods import config
+from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import trainer
 
 VARIANTS = ("paper", "nodp", "sepdp")
 AMPLIFICATIONS = ("steps", "epochs", "none")
@@ -17,7 +18,7 @@ OBJECTIVES = ("mse", "stability", "classification")
 
 
 @dataclasses.dataclass(frozen=True)
-class TransDenoiserConfig(config.DPSGDConfig):
+class TransDenoiserConfig(dp_sgd.BudgetConfig):
   """Settings of TransDenoiser (Algorithm 1) and of its ablations.
 
   The paper leaves several things open or says them twice in different ways;
@@ -127,7 +128,7 @@ class TransDenoiserConfig(config.DPSGDConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class SoundTransDenoiserConfig(config.DPSGDConfig):
+class SoundTransDenoiserConfig(dp_sgd.BudgetConfig):
   """Settings of `SoundTransDenoiser`: those of DP-SGD and of the denoiser.
 
   Attributes:
@@ -136,59 +137,87 @@ class SoundTransDenoiserConfig(config.DPSGDConfig):
       the denoised z; "stability", the cross-entropy between the classifier's
       answers to the denoised z and to the clean x (Salman et al. 2020); or
       "classification", the cross-entropy to the label.
-    private: False trains without clipping and noise: denoised smoothing, the
-      non-private reference.
     augmentation_multiplicity: K noisy copies of an example a step.
   """
 
   dp_epsilon: float = 1.0
   input_stddev: float = 0.25
   objective: str = "mse"
-  private: bool = True
 
   def __post_init__(self):
     super().__post_init__()
-    validate.positive(input_stddev=self.input_stddev)
-    validate.boolean(private=self.private)
-    validate.one_of(OBJECTIVES, objective=self.objective)
-    if self.augmentation == "noise":
-      raise ValueError(
-        "Expected augmentation='none', 'shift' or 'shift_flip', received"
-        " 'noise': the copies have noise in any case, set input_stddev."
-      )
+    _check_copies(self)
 
   @property
   def variant(self) -> str:
     """Of TransDenoiser."""
-    return "sound" if self.private else "denoised smoothing"
+    return "sound"
 
   @classmethod
   def presets(cls) -> dict[str, SoundTransDenoiserConfig]:
-    """Private ones, and denoised smoothing after Salman et al. (2020)."""
-    common = {"optimizer": "adam", "learning_rate": 5e-3}
+    """Settings by name; `docs/notebook.md` has what they reached."""
     sound = cls(
+      optimizer="adam",
+      learning_rate=5e-3,
       batch_size=1024,
       epochs=20.0,
       l2_clip_norm=0.1,
       ema_decay=0.95,
       augmentation_multiplicity=2,
       objective="classification",
-      **common,
     )
     mse = dataclasses.replace(sound, objective="mse", l2_clip_norm=1.0)
-    stability = cls(
-      private=False,
-      objective="stability",
-      batch_size=256,
-      epochs=10.0,
-      **common,
-    )
     few = {"batch_size": 256}
     return {
       "mnist_sound": sound,
       "mnist_sound_mse": mse,
-      "mnist_stability": stability,
       "mnist_5k_sound": dataclasses.replace(sound, **few),
       "mnist_5k_sound_mse": dataclasses.replace(mse, **few),
-      "mnist_5k_stability": dataclasses.replace(stability, batch_size=64),
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class DenoisedSmoothingConfig(trainer.PlainConfig):
+  """Settings of `DenoisedSmoothing`, the reference without privacy.
+
+  Attributes:
+    input_stddev: of the noise at the input, and of the certificate.
+    objective: of an example's K noisy copies: see `SoundTransDenoiserConfig`.
+    augmentation_multiplicity: K noisy copies of an example a step.
+  """
+
+  sampler: str = "poisson"
+  learning_rate: float = 5e-3
+  input_stddev: float = 0.25
+  objective: str = "stability"
+
+  def __post_init__(self):
+    super().__post_init__()
+    _check_copies(self)
+
+  @property
+  def variant(self) -> str:
+    """Of TransDenoiser."""
+    return "denoised smoothing"
+
+  @classmethod
+  def presets(cls) -> dict[str, DenoisedSmoothingConfig]:
+    """After Salman et al. (2020)."""
+    common = {"epochs": 10.0, "checkpoint_every": 1}
+    return {
+      "mnist_stability": cls(batch_size=256, **common),
+      "mnist_5k_stability": cls(batch_size=64, **common),
+    }
+
+
+def _check_copies(
+  config: SoundTransDenoiserConfig | DenoisedSmoothingConfig,
+) -> None:
+  """What both require of the noisy copies."""
+  validate.positive(input_stddev=config.input_stddev)
+  validate.one_of(OBJECTIVES, objective=config.objective)
+  if config.augmentation == "noise":
+    raise ValueError(
+      "Expected augmentation='none', 'shift' or 'shift_flip', received"
+      " 'noise': the copies have noise in any case, set input_stddev."
+    )

@@ -1,4 +1,4 @@
-"""DP-SGD for a denoiser in front of a classifier that stays as it is."""
+"""A denoiser in front of a classifier that stays as it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tf_privrob import mechanisms
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import validate
-from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import objective as objective_lib
+from tf_privrob.methods.objectives import natural
 
 PUBLIC_CLASSIFIER = privacy.Assumption(
   "the frozen classifier and the weights that the training starts from do not"
@@ -26,14 +27,20 @@ DISJOINT_CLASSIFIER = privacy.Assumption(
   " private ones (compared by hash)",
   "tf_privrob.data.require_disjoint",
 )
+NOT_PRIVATE = (
+  "Trained without noise on the gradients: nothing is known to protect the"
+  " training examples. The noise at the input belongs to each example and is"
+  " gone with it."
+)
 Range = tuple[float, float]
 
 
-class DenoiserSGD(dp_sgd.DPSGD):
-  """What TransDenoiser and its sound heir share: h(g(x + noise)).
+class Denoising:
+  """What TransDenoiser and its heirs share: h(g(x + noise)).
 
-  g is the denoiser, the only part that is trained, h a classifier that is
-  copied and frozen. Both are one network, which is what is saved.
+  A part of a method, which stands before the class of the training. g is the
+  denoiser, the only part that is trained, h a classifier that is copied and
+  frozen. Both are one network, which is what is saved.
 
   Args:
     network: the denoiser; or, without `classifier`, the network that
@@ -47,12 +54,6 @@ class DenoiserSGD(dp_sgd.DPSGD):
       private data that have an example in common with them.
     **kwargs: Keras' own.
   """
-
-  not_private = (
-    "Trained without noise on the gradients: nothing is known to protect the"
-    " training examples. The noise at the input belongs to each example and is"
-    " gone with it."
-  )
 
   def __init__(
     self,
@@ -75,6 +76,11 @@ class DenoiserSGD(dp_sgd.DPSGD):
       validate.value_range(classifier_range)
       self._run_record["classifier_range"] = list(classifier_range)
     self._public = _Public(public_data)
+
+  @property
+  def objective(self) -> objective_lib.Objective:
+    """None of others': the loss is this method's own."""
+    return natural.NATURAL
 
   def check_value_range(self, value_range: Range) -> None:
     """Refuses data of another range than the classifier's."""

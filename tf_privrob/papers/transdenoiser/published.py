@@ -14,7 +14,7 @@ from tf_privrob import gradients
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import checks
-from tf_privrob.methods import config as method_config
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.papers.transdenoiser import config as transdenoiser_config
@@ -54,7 +54,7 @@ _CAVEATS = {
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class TransDenoiser(denoising.DenoiserSGD):
+class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
   """Trains a denoiser under input noise that is counted as gradient noise.
 
   Algorithm 1. With z_i = x_i + b_i, b_i ~ N(0, sigma^2 I), and the loss l(z) =
@@ -78,7 +78,7 @@ class TransDenoiser(denoising.DenoiserSGD):
 
   What S was, and how much noise it saved, is counted in `nonprivate_tally()`.
 
-  Args: see `methods.denoising.DenoiserSGD`.
+  Args: see `papers.transdenoiser.denoising.Denoising`.
   """
 
   config_class = transdenoiser_config.TransDenoiserConfig
@@ -87,22 +87,27 @@ class TransDenoiser(denoising.DenoiserSGD):
   def _private(self) -> bool:
     return self.config.variant != "nodp"
 
+  @property
+  def draws_initial_weights(self) -> bool:
+    """Without noise on the gradients it starts from the weights it has."""
+    return self._private and super().draws_initial_weights
+
   # Before the first step.
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
     """Steps while the claimed figure lasts; "nodp" has no budget."""
-    if not self._private:
-      return super().plan(num_examples, input_shape)
     shape = tuple(input_shape or checks.input_shape(self.network))
+    if not self._private:
+      return training_plan.without_privacy(self.config, num_examples, shape)
     settings = {
       field.name: getattr(self.config, field.name)
-      for field in dataclasses.fields(method_config.DPSGDConfig)
+      for field in dataclasses.fields(dp_sgd.BudgetConfig)
     }
     settings["noise_multiplier"] = self.config.xi_up
     return training_plan.make(
-      method_config.DPSGDConfig(**settings), num_examples, shape
+      dp_sgd.BudgetConfig(**settings), num_examples, shape
     )
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
@@ -124,7 +129,9 @@ class TransDenoiser(denoising.DenoiserSGD):
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     config = self.config
     if not self._private:
-      return super()._make_gradients(jit_compile)
+      return gradients.UnclippedGradients(
+        self._example_losses, self.network, jit_compile
+      )
     paper = config.variant == "paper"
     return slices.SlicedGradients(
       self._example_losses,
@@ -243,8 +250,15 @@ class TransDenoiser(denoising.DenoiserSGD):
   def statement(self) -> privacy.PrivacyStatement:
     """Claimed as the paper computes it; proven where the noise was constant."""
     config, record = self.config, self._run_record
-    if not (self._private and record.get("steps")):
+    if not record.get("steps"):
       return super().statement()
+    if not self._private:
+      return privacy.PrivacyStatement(
+        claimed=None,
+        proven=None,
+        sampler=record["sampler"],
+        caveats=(denoising.NOT_PRIVATE,),
+      )
     steps = record.get("steps_accounted", record["steps"])
     release = privacy.poisson_sgd(config.xi_up, record["sampling_prob"], steps)
     claimed = privacy.Budget(

@@ -1,4 +1,4 @@
-"""The sound heir of TransDenoiser: DP-SGD for a denoiser."""
+"""The sound heir of TransDenoiser: DP-SGD for a denoiser, or none."""
 
 from __future__ import annotations
 
@@ -8,37 +8,23 @@ from tf_privrob import data
 from tf_privrob import losses
 from tf_privrob import privacy
 from tf_privrob import randomness
+from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import trainer
 from tf_privrob.papers.transdenoiser import config as transdenoiser_config
 from tf_privrob.papers.transdenoiser import denoising
 
 _SHIFT_STREAM, _NOISE_STREAM = 0, 1
 
 
-@tf.keras.saving.register_keras_serializable("tf_privrob")
-class SoundTransDenoiser(denoising.DenoiserSGD):
-  """Trains a denoiser by DP-SGD; the noise at the input costs and saves none.
+class _Copies(denoising.Denoising):
+  """The loss of a denoiser over noisy copies.
 
   The loss of an example (x, y) is the mean over K fresh copies z = x + noise of
 
     |g(z) - x|^2                        "mse" (TransDenoiser, Eq. 1),
     CE(softmax h(x), h(g(z)))           "stability" (Salman et al. 2020),
-    CE(y, h(g(z)))                      "classification",
-
-  one clipped gradient an example, Poisson batches, one draw of noise a step:
-  TransDenoiser's ablation "sepdp" with its open ends closed. That the objective
-  may look through the classifier costs no privacy, either.
-
-  Guarantee: (dp_epsilon, dp_delta)-DP of the denoiser's weights, add-or-remove-
-  one, as for DP-SGD, if the classifier is public. Input noise cannot harm:
-  given the noise, each step is a Gaussian mechanism of the same sensitivity.
-  Robustness: `certifier()` smooths h(g(.)).
-
-  With private=False it is denoised smoothing, the non-private reference.
-
-  Args: see `methods.denoising.DenoiserSGD`.
+    CE(y, h(g(z)))                      "classification".
   """
-
-  config_class = transdenoiser_config.SoundTransDenoiserConfig
 
   def _example_losses(self, batch, seed):
     """The objective of each example, averaged over its K copies."""
@@ -76,9 +62,42 @@ class SoundTransDenoiser(denoising.DenoiserSGD):
       probs = tf.nn.softmax(self.classifier(images))
     return tf.repeat(tf.stop_gradient(probs)[:, None], logits.shape[1], axis=1)
 
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class SoundTransDenoiser(_Copies, dp_sgd.DPSGD):
+  """Trains a denoiser by DP-SGD; the noise at the input costs and saves none.
+
+  The loss of an example is that of `_Copies`: one clipped gradient an example,
+  Poisson batches, one draw of noise a step: TransDenoiser's ablation "sepdp"
+  with its open ends closed. That the objective may look through the classifier
+  costs no privacy, either.
+
+  Guarantee: (dp_epsilon, dp_delta)-DP of the denoiser's weights, add-or-remove-
+  one, as for DP-SGD, if the classifier is public. Input noise cannot harm:
+  given the noise, each step is a Gaussian mechanism of the same sensitivity.
+  Robustness: `certifier()` smooths h(g(.)).
+
+  Args: see `papers.transdenoiser.denoising.Denoising`.
+  """
+
+  config_class = transdenoiser_config.SoundTransDenoiserConfig
+
   def statement(self) -> privacy.PrivacyStatement:
     """DP-SGD's, if the classifier is public."""
     found = super().statement()
-    if not self._private:
-      return found
     return found.replace(assumptions=(*found.assumptions, *self.assumptions()))
+
+
+@tf.keras.saving.register_keras_serializable("tf_privrob")
+class DenoisedSmoothing(_Copies, trainer.Trainer):
+  """Denoised smoothing (Salman et al. 2020): the reference without privacy.
+
+  The loss of an example is that of `_Copies`.
+
+  Guarantee: privacy none. Robustness: `certifier()` smooths h(g(.)).
+
+  Args: see `papers.transdenoiser.denoising.Denoising`.
+  """
+
+  config_class = transdenoiser_config.DenoisedSmoothingConfig
+  not_private = denoising.NOT_PRIVATE

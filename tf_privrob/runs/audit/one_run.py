@@ -226,6 +226,8 @@ class WhiteBoxScore:
 
   def before_step(self) -> None:
     """Gradients of the canaries, and what the other records will add."""
+    from tf_privrob.methods import updates
+
     method, tf = self._method, self._tf
     rows, sampler = method.session.nonprivate_rows(), method.sampler
     images, labels = self._records
@@ -240,8 +242,8 @@ class WhiteBoxScore:
         tf.constant(labels[block], tf.int64),
         tf.constant(mask, tf.float32),
       )
-    public = method._regularization_gradients(
-      method.network.trainable_variables
+    public = updates.regularization_gradients(
+      method.network, method.network.trainable_variables
     )
     batch_size = sampler.expected_batch_size
     others = others + batch_size * _flat(public)

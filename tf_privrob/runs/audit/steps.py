@@ -214,6 +214,8 @@ class Runs:
 
   def _known(self, batch):
     """The canary's gradient and what all others add, before the step."""
+    from tf_privrob.methods import updates
+
     tf, method = self._tf, self.method
     x, y, mask = batch
     seed = method._state.seed(1)  # of the copies, as in `DPSGD.train_step`
@@ -221,7 +223,7 @@ class Runs:
     without = 1 - tf.one_hot(mask.shape[1] - 1, mask.shape[1])
     others = method._clipped.over_chunks((x, y), mask * without, seed)
     canary = method._clipped((x[0, -1:], y[0, -1:]), seed=seed)
-    public = method._regularization_gradients(variables)
+    public = updates.regularization_gradients(method.network, variables)
     flat = [
       tf.concat(
         [tf.cast(tf.reshape(g, [-1]), tf.float32) for g in found], axis=0

@@ -1,4 +1,4 @@
-"""Settings of PixelDP."""
+"""The noise layer of PixelDP: its place, its law and its size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 
 from tf_privrob import certify
 from tf_privrob import validate
-from tf_privrob.methods import config as method_config
 from tf_privrob.methods import noise_place
 from tf_privrob.papers.pixeldp import projection as projection_lib
 
@@ -16,14 +15,10 @@ _HIDDEN_NORM = {"gaussian": "l2", "laplace": "l1"}
 
 
 @dataclasses.dataclass(frozen=True)
-class PixelDPConfig(method_config.DPSGDConfig):
-  """Settings of `PixelDP`; those of DP-SGD hold with private=True.
-
-  `augmentation_multiplicity` is also the number K of noise draws an example.
+class NoiseLayer:
+  """Settings of the noise inside a network, and of the layers before it.
 
   Attributes:
-    private: True trains by DP-SGD within the budget; False trains without
-      clipping and gradient noise, and promises no privacy.
     noise: "gaussian" or "laplace", inside the network.
     noise_after: layers with weights before the noise; 0 is the input.
     noise_position: "before_activation" or "after_activation" of the last of
@@ -39,7 +34,6 @@ class PixelDPConfig(method_config.DPSGDConfig):
     noise_ramp: noise grows with the steps, full after about 9,200.
   """
 
-  private: bool = False
   noise: str = "gaussian"
   noise_after: int = 1
   noise_position: str = "before_activation"
@@ -51,8 +45,7 @@ class PixelDPConfig(method_config.DPSGDConfig):
   noise_ramp: bool = False
 
   def __post_init__(self):
-    super().__post_init__()
-    validate.boolean(private=self.private, noise_ramp=self.noise_ramp)
+    validate.boolean(noise_ramp=self.noise_ramp)
     validate.one_of(DISTRIBUTIONS, noise=self.noise)
     validate.one_of(noise_place.POSITIONS, noise_position=self.noise_position)
     validate.one_of(certify.NORMS, attack_norm=self.attack_norm)
@@ -71,16 +64,6 @@ class PixelDPConfig(method_config.DPSGDConfig):
         " projection='parseval', which bounds l2 norms, received"
         f" attack_norm={self.attack_norm!r}, noise={self.noise!r}. Use"
         " projection='normalise'."
-      )
-    if self.private and self.noise_multiplier == 0:
-      raise ValueError(
-        "Expected noise_multiplier > 0 or None with private=True, received 0:"
-        " nothing would be private. Pass private=False."
-      )
-    if not self.private and self.noise_multiplier is not None:
-      raise ValueError(
-        "Expected noise_multiplier=None with private=False, which adds no noise"
-        f" to gradients, received {self.noise_multiplier!r}. Pass private=True."
       )
 
   @property
@@ -102,26 +85,5 @@ class PixelDPConfig(method_config.DPSGDConfig):
     """PixelDP's ceil(100 L) projections a step."""
     return math.ceil(100 * self.construction_size)
 
-  @classmethod
-  def presets(cls) -> dict[str, PixelDPConfig]:
-    """Settings by name; `docs/notebook.md` has what they reached."""
-    plain = {
-      "sampler": "shuffle",
-      "optimizer": "adam",
-      "learning_rate": 1e-3,
-      "learning_rate_schedule": "cosine",
-    }
-    private = {
-      "private": True,
-      "learning_rate": 4.0,
-      "l2_clip_norm": 0.5,
-      "ema_decay": 0.95,
-    }
-    return {
-      "mnist": cls(batch_size=128, epochs=12, checkpoint_every=100, **plain),
-      "mnist_5k": cls(batch_size=64, epochs=20, checkpoint_every=100, **plain),
-      "mnist_private": cls(batch_size=2048, epochs=40, **private),
-      "mnist_5k_private": cls(
-        batch_size=512, epochs=40, **{**private, "learning_rate": 2.0}
-      ),
-    }
+
+PUBLISHED = NoiseLayer()

@@ -1,4 +1,4 @@
-"""What all robust trainers share: steps, schedules, runs, bad input."""
+"""Training without privacy: steps, schedules, runs, bad input."""
 
 import dataclasses
 import json
@@ -15,6 +15,7 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
+from tf_privrob.methods import registry
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
@@ -81,18 +82,15 @@ def test_copies_of_an_example_are_averaged():
     "pgd", augmentation="shift", augmentation_multiplicity=3
   )
   x, y = cases.tensors(5)
-  found, metrics = method._example_losses((x, y), tf.constant([1, 2]))
+  found, metrics = cases.example_losses(method, x, y, tf.constant([1, 2]))
   assert found.shape == metrics["robust_correct"].shape == (5,)
   rows = data.augment(
     tf.repeat(x, 3, axis=0),
     "shift",
     randomness.fold_in([1, 2], 0),
   )
-  losses, _ = method._row_losses(
-    rows,
-    tf.repeat(y, 3),
-    tf.ones([15], tf.bool),
-    randomness.fold_in([1, 2], 1),
+  losses, _ = cases.row_losses(
+    method, rows, tf.repeat(y, 3), randomness.fold_in([1, 2], 1)
   )
   expected = losses.numpy().reshape(5, 3).mean(1)
   np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -107,7 +105,9 @@ def test_batch_normalization_sees_whole_batches_and_attacks_do_not_touch_it():
   moving = method.network.layers[2].moving_mean
   x, y = cases.tensors(16)
   before = moving.numpy()
-  method.adversarial_examples(x, y, tf.constant([0, 1]))
+  method.objective.adversarial_examples(
+    method.context, x, y, tf.constant([0, 1])
+  )
   np.testing.assert_array_equal(moving, before)
   method.train_step((x[None], y[None], tf.ones([1, 16])))
   assert np.abs(moving.numpy() - before).max() > 1e-4
@@ -163,7 +163,11 @@ def test_a_run_is_saved_loaded_and_says_that_it_is_not_private(case, tmp_path):
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path):
-  settings = {"epochs": 3.0, "checkpoint_every": 1, "attack_ramp": "10"}
+  settings = {
+    "epochs": 3.0,
+    "checkpoint_every": 1,
+    "ramp": methods.Ramp(length="10"),
+  }
   x, y = cases.arrays()
   method = cases.build("pgd", **settings)
   with pytest.raises(KeyboardInterrupt):
@@ -179,7 +183,8 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
       if not radii:
         for a, b in zip(resumed.network.get_weights(), weights):
           np.testing.assert_array_equal(a, b)
-      radii.append(float(resumed.attack_radius()))
+      radius = resumed.objective.attack_radius(resumed.context)
+      radii.append(float(radius))
 
   resumed.fit(
     x, y, run_dir=tmp_path, resume=True, callbacks=[Watch()], verbose=0
@@ -205,23 +210,16 @@ def test_a_run_is_not_resumed_with_another_objective(tmp_path, name, value):
 # What they are for.
 
 EPS = 0.1
+_RAMP = methods.Ramp(warmup="10%", length="40%")
 _TRAINED = {
-  "natural": ("natural", methods.NaturalConfig()),
-  "pgd": ("adversarial", methods.AdversarialConfig(attack_steps=4)),
-  "trades": ("trades", methods.TradesConfig(attack_steps=4, beta=6.0)),
-  "wrm_linf": ("wrm", methods.WRMConfig(step_scale=0.2, attack_steps=4)),
-  "wrm_l2": (
-    "wrm",
-    methods.WRMConfig(norm="l2", step_scale=0.5, attack_steps=4),
-  ),
-  "ibp": ("ibp", methods.IBPConfig(warmup="10%", attack_ramp="40%")),
-  "diffai": (
-    "diffai",
-    methods.DiffAIConfig(
-      warmup="10%", attack_ramp="40%", robust_term_weight=1.0
-    ),
-  ),
-  "dual": ("dual", methods.DualConfig(attack_ramp="60%")),
+  "natural": methods.Natural(),
+  "pgd": methods.Adversarial(attack_eps=EPS, attack_steps=4),
+  "trades": methods.Trades(attack_eps=EPS, attack_steps=4, beta=6.0),
+  "wrm_linf": methods.WRM(step_scale=0.2, attack_steps=4),
+  "wrm_l2": methods.WRM(norm="l2", step_scale=0.5, attack_steps=4),
+  "ibp": methods.IBP(attack_eps=EPS, ramp=_RAMP),
+  "diffai": methods.DiffAI(attack_eps=EPS, ramp=_RAMP, robust_term_weight=1.0),
+  "dual": methods.DualLoss(attack_eps=EPS, ramp=methods.Ramp(length="60%")),
 }
 
 
@@ -232,18 +230,11 @@ def trained():
 
   def get(case):
     if case not in found:
-      name, config = _TRAINED[case]
-      changes = {
-        "learning_rate": 0.01,
-        "epochs": 6,
-        "batch_size": 64,
-        "seed": 0,
-      }
-      if hasattr(config, "attack_eps"):
-        changes["attack_eps"] = EPS
-      config = dataclasses.replace(config, **changes)
+      config = methods.TrainingConfig(
+        learning_rate=0.01, epochs=6, batch_size=64, seed=0
+      )
       net = models.mlp((8, 8, 1), 10, hidden=(24,), seed=0)
-      found[case] = methods.build(name, net, config)
+      found[case] = methods.Trainer(net, config, objective=_TRAINED[case])
       found[case].fit(digits, verbose=0)
     x, y = digits.x_test[:150], digits.y_test[:150]
     return found[case], x, y
@@ -286,11 +277,12 @@ def test_presets_load_under_their_method():
   names = ("natural", "adversarial", "trades", "wrm", "ibp", "diffai", "dual")
   found = {}
   for name in names:
-    kind = type(methods.preset(name, None))
-    for preset, config in kind.presets().items():
+    kind = registry.objective(name)
+    for preset, config in registry.presets(name).items():
       assert methods.preset(name, preset) == config
-      assert methods.class_of(name, config).config_class is kind
-      assert not config.private
+      assert methods.preset("sgd", preset) == config
+      assert methods.class_of(name, config) is methods.Trainer
+      assert type(config.objective) is kind
       found[preset] = config
   trainers = "natural pgd pgd_da trades wrm ibp diffai dual".split()
   assert set(found) == {
@@ -313,20 +305,21 @@ def test_presets_load_under_their_method():
 
 
 @pytest.mark.parametrize(
-  ("kind", "changes", "message"),
+  ("case", "changes", "message"),
   [
-    (methods.NaturalConfig, {"augmentation": "noise"}, "leaves the value"),
-    (methods.NaturalConfig, {"noise_multiplier": 1.0}, "Pass private=True"),
+    ("pgd", {"augmentation": "noise"}, "leaves the value"),
+    ("wrm_l2", {"augmentation": "noise"}, "leaves the value"),
+    ("ibp", {"augmentation": "noise"}, "leaves the value"),
     (
-      methods.NaturalConfig,
+      "natural",
       {"learning_rate_drops": "5:0.1", "learning_rate_schedule": "cosine"},
       "Choose one",
     ),
   ],
 )
-def test_bad_settings(kind, changes, message):
+def test_bad_settings(case, changes, message):
   with pytest.raises(ValueError, match=message):
-    kind(**changes)
+    cases.settings(case, **changes)
 
 
 def test_a_large_radius_is_warned_of_before_training():
@@ -356,8 +349,16 @@ def test_unknown_names_offer_the_nearest():
     methods.preset("trads", None)
   with pytest.raises(ValueError, match="Did you mean 'yale_b_pgd'"):
     methods.preset("adversarial", "yale_pgd")
-  with pytest.raises(ValueError, match="Expected TradesConfig"):
-    methods.build("trades", cases.network(), methods.NaturalConfig())
+  with pytest.raises(ValueError, match="Did you mean 'trades'"):
+    methods.preset("sgd", None, "trads")
+  with pytest.raises(ValueError, match=r"objective=Trades\(...\)"):
+    methods.build("trades", cases.network(), methods.TrainingConfig())
+  with pytest.raises(ValueError, match="Expected DPSGDConfig"):
+    methods.build("dp_sgd", cases.network(), methods.TrainingConfig())
+  with pytest.raises(ValueError, match="whose loss is its own"):
+    methods.preset("dpal", None, "trades")
+  with pytest.raises(ValueError, match="Pass method='sgd'"):
+    methods.preset("trades", None, "ibp")
 
 
 def test_activity_regularizers_are_refused():

@@ -14,7 +14,7 @@ from tf_privrob.losses import smoothing
 pytestmark = pytest.mark.usefixtures("checked_once")
 
 SHAPE, CLASSES = (4, 4, 1), 3
-BASE = methods.DPSmoothConfig(
+BASE = methods.DPSGDConfig(
   dp_epsilon=50.0,
   dp_delta=1e-3,
   noise_multiplier=1.0,
@@ -22,8 +22,8 @@ BASE = methods.DPSmoothConfig(
   epochs=2,
   learning_rate=0.5,
   augmentation_multiplicity=3,
-  smoothing_stddev=0.3,
   seed=0,
+  objective=methods.Smooth(smoothing_stddev=0.3),
 )
 VARIANTS = {
   "plain": {},
@@ -50,8 +50,13 @@ def _network():
   return models.mlp(SHAPE, CLASSES, hidden=(5,), activation="tanh")
 
 
-def _method(**changes):
-  return methods.DPSmooth(_network(), dataclasses.replace(BASE, **changes))
+def _method(network=None, **changes):
+  return methods.DPSGD(network or _network(), BASE.changed(**changes))
+
+
+def _losses(method, images, labels, seed):
+  seed = tf.constant(seed)
+  return method.objective.example_losses(method.context, images, labels, seed)
 
 
 def _prepared(**changes):
@@ -69,7 +74,7 @@ def test_one_clipped_gradient_an_example_whatever_the_terms(variant):
   seed = tf.constant([3, 4])
 
   def alone(batch, _):  # the loss of one example among the same companions
-    losses, _ = method._example_losses((images, labels), seed)
+    losses, _ = _losses(method, images, labels, seed)
     index = tf.argmax(tf.reduce_all(batch[0] == images, axis=[1, 2, 3]))
     return tf.gather(losses, index)
 
@@ -121,7 +126,7 @@ def test_loss_of_the_copies_by_hand():
   """Zero noise: cross-entropy of the clean example; stability adds nothing."""
   method = _prepared(training_stddev=0.0, regularizer="stability")
   images, labels = (tf.constant(a[:5]) for a in _arrays())
-  found, metrics = method._example_losses((images, labels), tf.constant([0, 1]))
+  found, metrics = _losses(method, images, labels, [0, 1])
   logits = method.network(images)
   expected = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
   np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -144,17 +149,20 @@ def test_noise_of_the_copies_has_the_stated_scale(factor, accepted):
       tf.keras.layers.Dense(CLASSES),
     ]
   )
-  config = dataclasses.replace(
-    BASE, augmentation_multiplicity=200, training_stddev=0.7 * factor
+  method = _method(
+    network, augmentation_multiplicity=200, training_stddev=0.7 * factor
   )
-  method = methods.DPSmooth(network, config)
-  method._attack = None
+  method.simulate(64)
   seen = []
-  method._loss = lambda logits, labels: seen.append(logits) or logits[:, 0, 0]
-  x = tf.zeros([5, *SHAPE])
-  method._example_losses((x, tf.zeros([5], tf.int64)), tf.constant([0, 1]))
+  context = dataclasses.replace(
+    method.context,
+    network=lambda rows, training: seen.append(network(rows)) or seen[-1],
+  )
+  method.objective.example_losses(
+    context, tf.zeros([5, *SHAPE]), tf.zeros([5], tf.int64), tf.constant([0, 1])
+  )
   kernel = network.layers[-1].kernel.numpy()[:, 0]
-  values = seen[0][..., 0].numpy().ravel() / (0.7 * np.linalg.norm(kernel))
+  values = seen[0][:, 0].numpy().ravel() / (0.7 * np.linalg.norm(kernel))
   assert len(values) == 1000
   p_value = stats.kstest(values, "norm").pvalue
   assert (p_value > 1e-4) == accepted
@@ -171,15 +179,15 @@ def test_attack_raises_the_loss_of_the_soft_vote():
     logits = tf.reshape(method.network(flat), [16, 3, CLASSES])
     return smoothing.soft_vote(logits)
 
-  moved = method._attack(votes, images, labels, tf.constant([0, 1]))
+  attack = attacks.PGD(0.4, "l2", steps=4, random_start=False)
+  moved = attack(votes, images, labels, tf.constant([0, 1]))
   size = tf.norm(tf.reshape(moved - images, [16, -1]), axis=1)
   assert float(tf.reduce_max(size)) <= 0.4 + 1e-5
-  assert isinstance(method._attack, attacks.PGD)
   loss = tf.nn.sparse_softmax_cross_entropy_with_logits
   before, after = loss(labels, votes(images)), loss(labels, votes(moved))
   assert np.all(after.numpy() > before.numpy())
-  plain = _prepared()._example_losses((images, labels), tf.constant([7, 8]))[0]
-  adversarial = method._example_losses((images, labels), tf.constant([7, 8]))
+  plain = _losses(_prepared(), images, labels, [7, 8])[0]
+  adversarial = _losses(method, images, labels, [7, 8])
   assert float(tf.reduce_mean(adversarial[0] - plain)) > 0.01
 
 
@@ -189,10 +197,12 @@ def test_attack_grows_over_the_warmup():
   radii = []
   for step in range(6):
     method.set_step([0, 0], step)
-    radii.append(float(method._attack_radius()))
+    radius = method.objective.attack_radius(method.context)
+    radii.append(float(radius))
   np.testing.assert_allclose(radii, [0.2, 0.4, 0.6, 0.8, 0.8, 0.8], rtol=1e-6)
   whole = _prepared(attack_steps=1, smoothing_stddev=0.3)
-  assert float(whole._attack_radius()) == pytest.approx(0.6)
+  radius = whole.objective.attack_radius(whole.context)
+  assert float(radius) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("variant", ["plain", "all"])
@@ -219,12 +229,9 @@ def test_the_budget_does_not_depend_on_copies_or_terms():
     _method(noise_multiplier=None, dp_epsilon=3.0, **VARIANTS[v]).plan(640)
     for v in VARIANTS
   ]
-  shared = {
-    field.name: getattr(BASE, field.name)
-    for field in dataclasses.fields(methods.DPSGDConfig)
-  }
-  shared.update(noise_multiplier=None, dp_epsilon=3.0)
-  plain = methods.DPSGD(_network(), methods.DPSGDConfig(**shared)).plan(640)
+  config = dataclasses.replace(BASE, noise_multiplier=None, dp_epsilon=3.0)
+  plain = methods.DPSGD(_network(), config, objective=methods.Natural())
+  plain = plain.plan(640)
   assert {plan.noise_multiplier for plan in plans} == {plain.noise_multiplier}
   assert {plan.steps for plan in plans} == {plain.steps}
 
@@ -237,7 +244,7 @@ def test_the_budget_does_not_depend_on_copies_or_terms():
 )
 def test_bad_settings(changes, message):
   with pytest.raises(ValueError, match=message):
-    dataclasses.replace(BASE, **changes)
+    BASE.changed(**changes)
 
 
 def test_certifier_passes_settings_on_and_refuses_bad_ones():
