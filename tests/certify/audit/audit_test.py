@@ -230,6 +230,20 @@ def test_one_noise_layer_stands_and_its_double_does_not(distribution, bound):
   assert caught.verdict == "violated"
 
 
+def test_the_target_of_one_noise_layer_judges():
+  certifier = certify.SingleLayerCertificate(
+    0.1, position="hidden", operator_norm=2.0, num_estimation=400
+  )
+  rows = certifier.certify(_Noisy(), _LINE[-2:])
+  classes = [row.prediction for row in rows]
+  for draws in (None, 300):
+    target = certifier.target(_Noisy(), _LINE, draws)
+    seen = target.judge(_LINE[-2:], classes, [0, 1], 0.01, (0, 1))
+    assert seen == [None, None]
+    swapped = target.judge(_LINE[-2:], classes[::-1], [0, 1], 0.01, (0, 1))
+    assert swapped == classes
+
+
 @pytest.mark.parametrize(
   ("composition", "bound", "falls"),
   [

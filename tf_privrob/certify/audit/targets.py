@@ -198,9 +198,8 @@ def noisy_inside(
   passes: Sequence[noisy_scores.Pass],
   bound: str,
   batch_size: int | None,
-  num_selection: int = 100,
-  *,
   num_estimation: int,
+  num_selection: int = 100,
 ) -> Randomised:
   """The expected scores of a model with noise inside, which passes draw."""
   _, num_classes = noisy_scores.check_model(model, x[:1])

@@ -243,8 +243,8 @@ class SingleLayerCertificate(certifier.Certifier):
       [self.noise_pass(model)],
       self.bound,
       self.batch_size,
-      self.num_selection,
       draws or self.num_estimation,
+      self.num_selection,
     )
 
   def settings(self) -> dict[str, Any]:

@@ -253,7 +253,7 @@ class ClaimedInference(certifier.Certifier):
       self.noise_passes(),
       self.bound,
       self.batch_size,
-      num_estimation=draws or self.num_draws,
+      draws or self.num_draws,
     )
 
   def settings(self) -> dict[str, Any]:
