@@ -13,7 +13,8 @@ from typing import Any
 from tf_privrob import validate
 
 ABSTAIN = -1
-NORMS = ("l1", "l2", "linf")
+ORDERS = {"l1": 1, "l2": 2, "linf": math.inf}  # for numpy.linalg.norm
+NORMS = tuple(ORDERS)
 KINDS = ("proven", "claimed")
 STOPS = ("", "abandoned", "decided")
 

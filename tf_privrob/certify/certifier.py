@@ -19,6 +19,7 @@ import tensorflow as tf
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import gate
+from tf_privrob.certify.smoothing import sequential
 
 if TYPE_CHECKING:
   from tf_privrob.certify.audit import targets
@@ -35,7 +36,9 @@ class Certifier(abc.ABC):
 
   Attributes:
     kind: "proven" or "claimed", as in its rows.
-    randomised: whether its rows hold with a probability, over draws.
+    randomised: Whether its rows hold with a probability, over draws. Where they
+      are proven, the fields num_selection, num_estimation and confidence tell
+      these draws.
 
   Every proven row comes through a `gate.Gate`: `stream`, which no subclass may
   replace, opens it, and refuses rows of a certifier that did not let the model
@@ -112,7 +115,7 @@ class Certifier(abc.ABC):
 
   def for_radii(self, radii: Sequence[float]) -> Certifier:
     """A certifier that may save work that matters for no radius in `radii`."""
-    del radii
+    sequential.check_radii(radii)
     return self
 
   def with_draws(
@@ -122,8 +125,14 @@ class Certifier(abc.ABC):
 
     Those of a claim belong to the claim.
     """
-    del num_selection, num_estimation, confidence
-    return self
+    if self.kind == "claimed" or not self.randomised:
+      return self
+    return dataclasses.replace(
+      self,
+      num_selection=num_selection,
+      num_estimation=num_estimation,
+      confidence=confidence,
+    )
 
   def target(
     self, model: Any, x: np.ndarray, draws: int | None = None
@@ -152,8 +161,8 @@ def _about(
   away = point.astype(np.float64) - point.astype(np.float32)
   if point.dtype.kind != "f" or not away.any():
     return row
-  order = {"l1": 1, "l2": 2, "linf": np.inf}[row.norm]
-  radius = row.radius - (1 + 1e-9) * np.linalg.norm(away.ravel(), order)
+  size = np.linalg.norm(away.ravel(), certificate.ORDERS[row.norm])
+  radius = row.radius - (1 + 1e-9) * size
   if radius > 0 or not row.radius:
     return dataclasses.replace(row, radius=max(0.0, float(radius)))
   if row.confidence == 1:

@@ -61,7 +61,8 @@ def run(
     certifier = certifier.for_radii(radii)
   certifier_lib.check_inputs(logits_fn, x)
   x = np.asarray(x)
-  places = _places(indices, len(x))
+  order = certifier_lib.check_indices(indices, len(x))
+  places = {index: row for row, index in enumerate(order)}  # of x, by index
   book, done = None, {}
   if csv_path is not None:
     settings = {
@@ -105,19 +106,6 @@ def run(
     if book is not None:
       book.close()
   return [done[index] for index in sorted(done)]
-
-
-def _places(indices: Sequence[int] | None, count: int) -> dict[int, int]:
-  """The row of x by the index of an input, in the order of x."""
-  if indices is None:
-    return {index: index for index in range(count)}
-  found = {int(index): row for row, index in enumerate(indices)}
-  if len(found) != count or len(indices) != count or min(found, default=0) < 0:
-    raise ValueError(
-      f"Expected {count} different indices >= 0, one for each input, received"
-      f" {len(found)} different ones of {len(indices)}."
-    )
-  return found
 
 
 def check_recorded(

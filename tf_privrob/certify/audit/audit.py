@@ -19,10 +19,10 @@ from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import record
 from tf_privrob.certify import running
 from tf_privrob.certify.audit import search as audit_search
+from tf_privrob.certify.audit.result import AuditRow
 from tf_privrob.certify.audit.result import CertificateAudit
+from tf_privrob.certify.audit.result import csv_fields
 from tf_privrob.certify.audit.result import TEST_SHARE
-from tf_privrob.certify.audit.row import AuditRow
-from tf_privrob.certify.audit.row import csv_fields
 
 FACTORS = (1.1, 1.5, 3.0, 10.0)  # of the radii: what would have been seen
 _STREAM = 0x617564  # with the seed: draws that no certificate has made

@@ -14,9 +14,9 @@ from tf_privrob.attacks import graphs
 from tf_privrob.attacks import norms
 from tf_privrob.attacks import objectives
 from tf_privrob.attacks import randomness
+from tf_privrob.certify import certificate
 
 ATTACKS = ("pgd", "apgd", "targeted", "random", "boundary")
-ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 OUTSIDE = 4.0  # radii within which a point beyond the boundary is sought
 _RIVALS = 3  # classes that the targeted search climbs to
 _BISECTIONS = 12
@@ -26,7 +26,7 @@ _SHRINK = 1e-6  # first step back from the rim, doubled until it suffices
 def lengths(delta: np.ndarray, norm: str) -> np.ndarray:
   """The norm of each row, in float64."""
   flat = np.asarray(delta, np.float64).reshape(len(delta), -1)
-  return np.linalg.norm(flat, ORDERS[norm], axis=1)
+  return np.linalg.norm(flat, certificate.ORDERS[norm], axis=1)
 
 
 def difference(points: np.ndarray, x: np.ndarray) -> np.ndarray:

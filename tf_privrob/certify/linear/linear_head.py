@@ -9,17 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob.certify import rounding
+from tf_privrob.certify.norms import keras_norms
 from tf_privrob.models import graph
 
 _keras = tf.keras.layers
-_IDENTITY = (  # at inference
-  _keras.InputLayer,
-  _keras.Dropout,
-  _keras.SpatialDropout2D,
-  _keras.GaussianDropout,
-  _keras.GaussianNoise,
-)
-_AFFINE = (*_IDENTITY, _keras.Flatten, _keras.Permute, _keras.Reshape)
+_MOVING = (_keras.Flatten, _keras.Permute, _keras.Reshape)
 _HUGE = 1e37  # float32 ends at 3.4e38
 _SMALLEST = 2.0**-126  # of float32's normal numbers
 _OWN_TERMS = 4  # roundings of this file's own float64
@@ -222,7 +216,7 @@ def is_elementwise(layer: tf.keras.layers.Layer) -> bool:
     return layer.activation is tf.keras.activations.linear
   if type(layer) is _keras.Flatten:
     return layer.data_format == "channels_last"
-  return type(layer) in (*_AFFINE, _keras.Rescaling)
+  return type(layer) in (*keras_norms.IDENTITIES, *_MOVING, _keras.Rescaling)
 
 
 def split(

@@ -24,9 +24,7 @@ from tf_privrob.models import precision
 
 BLOCK = votes.BLOCK
 POSITIONS = ("input", "hidden")
-DISTRIBUTIONS = ("laplace", "gaussian")
 _PREPARED = 32  # inputs whose hidden values are kept
-_BATCH = {"CPU": 200, "GPU": 2_000}
 
 
 class NoisyModel(Protocol):
@@ -156,10 +154,8 @@ class NoisyScores:
     self._noises = [item.on_grid(model) for item in self._passes]
     if any(item.position == "hidden" for item in self._passes):
       _require(model, "hidden_values", "logits_from_hidden")
-    if batch_size is None:
-      gpu = tf.config.list_physical_devices("GPU")
-      batch_size = _BATCH["GPU" if gpu else "CPU"]
-    self._most_blocks = math.ceil(batch_size / BLOCK)
+    size = batch_size or votes.default_batch_size()
+    self._most_blocks = math.ceil(size / BLOCK)
     self._key = votes.seed_key(seed)
     self._batch = tf.function(self._sums, autograph=False)
     self._joint_batch = tf.function(self._parts, autograph=False)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from scipy import special
 
 from tf_privrob import binomial
@@ -26,7 +25,6 @@ from tf_privrob.certify.smoothing import votes
 METHOD = "randomised_smoothing"
 _GROUP_DRAWS = 32_768  # inputs are grouped up to about this many draws
 _MOST_IN_GROUP = 64
-_BATCH = {"CPU": 200, "GPU": 2_000}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,15 +100,6 @@ class RandomizedSmoothing(certifier.Certifier):
   def for_radii(self, radii: Sequence[float]) -> RandomizedSmoothing:
     """The same certifier with the early stop for these radii."""
     return dataclasses.replace(self, radii=tuple(radii))
-
-  def with_draws(self, num_selection, num_estimation, confidence):
-    """The same noise, other draws."""
-    return dataclasses.replace(
-      self,
-      num_selection=num_selection,
-      num_estimation=num_estimation,
-      confidence=confidence,
-    )
 
   def target(self, model, x, draws=None):
     """The smoothed classifier g."""
@@ -236,8 +225,7 @@ class RandomizedSmoothing(certifier.Certifier):
     x = certifier.check_inputs(door.model, x)
     logits_fn = certifier.as_logits_fn(door.model)
     num_classes = certifier.num_classes_of(logits_fn, x, self.num_classes)
-    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-    batch_size = self.batch_size or _BATCH[device]
+    batch_size = self.batch_size or votes.default_batch_size()
     logits_fn = door.rows(logits_fn, [self.noisy_batch(x, batch_size)])
     group = min(
       max(1, _GROUP_DRAWS // self.num_estimation), _MOST_IN_GROUP, len(x)

@@ -22,7 +22,14 @@ from tf_privrob.models import precision
 
 BLOCK = 25  # draws that share one key: part of what a seed means
 SELECTION, ESTIMATION, PREDICTION = 0, 1, 2
+_BATCH = {"CPU": 200, "GPU": 2_000}
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
+
+
+def default_batch_size() -> int:
+  """Noisy inputs of a forward pass that keep the device busy."""
+  gpu = tf.config.list_physical_devices("GPU")
+  return _BATCH["GPU" if gpu else "CPU"]
 
 
 class Tally(NamedTuple):
