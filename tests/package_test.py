@@ -281,10 +281,7 @@ _ONLY_OFFERED = {
     " pixeldp_mnist random_features_linear scattering_linear small_dual_resnet"
     " vgg_cifar10 wide_resnet yale_cnn"
   ),
-  "privacy": (
-    "both_errors_lower_bound dp_epsilon_lower_bound one_run_lower_bound"
-    " read_ledger"
-  ),
+  "privacy": ("dp_epsilon_lower_bound one_run_lower_bound read_ledger"),
   "report": "Report RunFolder",
 }
 

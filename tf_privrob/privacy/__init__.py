@@ -18,7 +18,6 @@ from tf_privrob.privacy.accounting import group_dp_epsilon
 from tf_privrob.privacy.accounting import poisson_sgd
 from tf_privrob.privacy.accounting import Release
 from tf_privrob.privacy.accounting import shuffled_sgd
-from tf_privrob.privacy.audit.audit import both_errors_lower_bound
 from tf_privrob.privacy.audit.audit import dp_epsilon_lower_bound
 from tf_privrob.privacy.audit.audit import gaussian_lower_bound
 from tf_privrob.privacy.audit.audit import reachable
@@ -59,7 +58,6 @@ __all__ = [
   "RunFacts",
   "audit_one_run",
   "audit_two_world",
-  "both_errors_lower_bound",
   "calibrate_noise_multiplier",
   "canaries_for",
   "diverged",

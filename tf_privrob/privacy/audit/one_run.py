@@ -11,44 +11,32 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tf_privrob import validate
+from tf_privrob.privacy.audit import audit
 
 _STEP, _PRECISION = 0.05, 1e-4
 _LARGEST = 100.0
 
 
 @dataclasses.dataclass(frozen=True)
-class OneRunAudit:
+class OneRunAudit(audit.LowerBound):
   """What a one-run audit showed.
 
   Attributes:
-    audited: the lower bound on dp_epsilon.
-    dp_delta: at which it holds.
-    confidence: of the bound.
-    canaries: m.
-    guesses: r, of the number of guesses that showed most.
-    correct: how many of them were right.
-    tried: numbers of guesses that were tried; the failure probability is
+    canaries: Their number m.
+    guesses: The number r of guesses that showed most.
+    correct: How many of these were right.
+    tried: All numbers of guesses that were tried; the failure probability is
       divided by how many there are.
-    reachable: the largest bound that these numbers can show.
   """
 
-  audited: float
-  dp_delta: float
-  confidence: float
   canaries: int
   guesses: int
   correct: int
   tried: tuple[int, ...]
-  reachable: float
-
-  def to_json(self) -> dict[str, Any]:
-    """As plain values."""
-    return dataclasses.asdict(self)
 
 
 def p_value(
@@ -212,7 +200,7 @@ def one_run(
     one_run_reachable(len(scores), dp_delta, share, each) for each in tried
   )
   return OneRunAudit(
-    audited, dp_delta, confidence, len(scores), number, right, tried, most
+    audited, dp_delta, confidence, most, len(scores), number, right, tried
   )
 
 

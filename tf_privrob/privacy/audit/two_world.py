@@ -44,30 +44,22 @@ class Test:
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoWorldAudit:
+class TwoWorldAudit(audit.LowerBound):
   """What a two-world audit showed.
 
   Attributes:
-    audited: the lower bound on dp_epsilon.
-    dp_delta: at which it holds.
-    confidence: of the bound.
-    runs: judged runs of each kind; as many again or so were pilots.
-    caught: alarms in runs with the record.
-    false_alarms: alarms in runs without it.
-    statistic: name of what was looked at.
-    test: settled on the pilots.
-    reachable: the largest bound that so many runs can show.
+    runs: Number of judged runs of each kind; as many again or so were pilots.
+    caught: Alarms in runs with the record.
+    false_alarms: Alarms in runs without it.
+    statistic: The name of what was looked at.
+    test: The test that was settled on the pilots.
   """
 
-  audited: float
-  dp_delta: float
-  confidence: float
   runs: int
   caught: int
   false_alarms: int
   statistic: str
   test: Test
-  reachable: float
 
   @property
   def gaussian(self) -> float:
@@ -79,10 +71,6 @@ class TwoWorldAudit:
       self.dp_delta,
       self.confidence,
     )
-
-  def to_json(self) -> dict[str, Any]:
-    """As plain values."""
-    return dataclasses.asdict(self)
 
 
 def best_test(
@@ -120,7 +108,12 @@ def best_test(
         _expected(_share_beyond(values, middles, side), count, runs, sign)
         for values, sign in zip(ordered, (-1, 1))
       ]
-      bounds = _bounds(*expected, runs, dp_delta, confidence)
+      bounds = np.array(
+        [
+          audit.dp_epsilon_lower_bound(*counts, runs, dp_delta, confidence)
+          for counts in zip(*expected)
+        ]
+      )
       if not len(bounds):
         continue
       top = bounds.max()
@@ -192,16 +185,15 @@ def two_world(
     tables[PILOT, True], tables[PILOT, False], runs, dp_delta, confidence
   )
   counts = [test.alarms(tables[JUDGED, present]) for present in (True, False)]
-  arguments = (*counts, runs, dp_delta, confidence)
   return TwoWorldAudit(
-    audit.both_errors_lower_bound(*arguments),
+    audit.dp_epsilon_lower_bound(*counts, runs, dp_delta, confidence),
     dp_delta,
     confidence,
+    most,
     runs,
     *counts,
     statistics[test.statistic],
     test,
-    most,
   )
 
 
@@ -244,25 +236,3 @@ def _expected(rates, pilots: int, runs: int, sign: int) -> np.ndarray:
   error = np.sqrt((rates * (1 - rates) + 1 / pilots) / pilots)
   counts = np.round((rates + sign * error) * runs)
   return np.clip(counts, 0, runs).astype(int)
-
-
-def _bounds(caught, false_alarms, runs, dp_delta, confidence) -> np.ndarray:
-  """`both_errors_lower_bound` of many counts at once."""
-  from scipy import special  # on first use
-
-  failure_prob = (1 - confidence) / 2
-
-  def lower(counts):
-    found = special.betaincinv(
-      np.maximum(counts, 1), runs - counts + 1, failure_prob
-    )
-    return np.where(counts == 0, 0.0, found)
-
-  least, most = lower(caught), 1 - lower(runs - false_alarms)
-  found = np.zeros(len(least))
-  pairs = ((least - dp_delta, most), (1 - most - dp_delta, 1 - least))
-  for above, below in pairs:
-    good = above > 0
-    ratio = np.log(above[good] / below[good])
-    found[good] = np.maximum(found[good], ratio)
-  return found
