@@ -11,7 +11,6 @@ import numpy as np
 
 from tf_privrob import progress as progress_lib
 from tf_privrob import validate
-from tf_privrob.membership import disjoint
 from tf_privrob.membership import outputs as outputs_lib
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
   from tf_privrob import bounds
 
 EVALUATION_STEPS = 20
+_SHOWN = 5  # examples that an error names
 _WIDE = 8  # examples at a time for zonotopes and duals
 _NO_ATTACK = (
   "Expected attack_eps=... (or attack=...) for {}, received neither: it is the"
@@ -49,6 +49,10 @@ def evaluation_attack(
 @dataclasses.dataclass(frozen=True, eq=False)
 class Request:
   """What to ask a model, and a fingerprint of all of it.
+
+  Called, it asks the model about its members and about non-members, in the
+  graph; the same seed gives the same outputs. `cached_outputs` takes the
+  request itself, and keeps what it gives in a run folder.
 
   Attributes:
     model: Keras classifier; a final softmax is taken off.
@@ -132,7 +136,7 @@ class Request:
 
   def __call__(self) -> outputs_lib.Outputs:
     """Asks the model."""
-    disjoint.require_disjoint(self.members[0], self.nonmembers[0])
+    require_disjoint(self.members[0], self.nonmembers[0])
     asker = _Asker(self)
     found = [asker.ask(*part) for part in (self.members, self.nonmembers)]
     return outputs_lib.Outputs(
@@ -143,25 +147,41 @@ class Request:
     )
 
 
-def outputs_of(
-  model: tf.keras.Model,
-  members: tuple[np.ndarray, np.ndarray],
-  nonmembers: tuple[np.ndarray, np.ndarray],
-  **settings: Any,
-) -> outputs_lib.Outputs:
-  """Asks a model about its members and about non-members, in the graph.
-
-  The same seed gives the same outputs. To keep them in a run folder, pass the
-  `Request` itself to `cached_outputs`.
+def require_disjoint(members_x: np.ndarray, nonmembers_x: np.ndarray) -> None:
+  """Refuses non-members that are members too, by a hash of each example.
 
   Args:
-    model: Keras classifier; a final softmax is taken off.
-    members: inputs and labels it was trained on.
-    nonmembers: inputs and labels it was not trained on.
-    **settings: attack, domain, attack_eps, value_range, targeted, batch_size,
-      seed and progress, as in `Request`.
+    members_x: [n, ...], floating point.
+    nonmembers_x: [m, ...], in the same value range.
+
+  Raises:
+    ValueError: with how many and the first of their rows.
   """
-  return Request(model, members, nonmembers, **settings)()
+  shared = _shared(members_x, nonmembers_x)
+  if shared:
+    first = ", ".join(
+      f"{own} (member {other})" for own, other in shared[:_SHOWN]
+    )
+    more = ", ..." if len(shared) > _SHOWN else ""
+    raise ValueError(
+      f"Expected non-members that are not members, but {len(shared)} of"
+      f" {len(nonmembers_x)} are: non-member {first}{more}. No attack can tell"
+      " these apart; drop them by membership.distinct(members_x,"
+      " nonmembers_x)."
+    )
+
+
+def distinct(members_x: np.ndarray, nonmembers_x: np.ndarray) -> np.ndarray:
+  """Rows of the non-members that do not occur among the members."""
+  shared = _shared(members_x, nonmembers_x)
+  rows = [row for row, _ in shared]
+  return np.setdiff1d(np.arange(len(nonmembers_x)), rows)
+
+
+def _shared(members_x, nonmembers_x) -> list[tuple[int, int]]:
+  from tf_privrob import data
+
+  return data.shared_examples(members_x=members_x, nonmembers_x=nonmembers_x)
 
 
 class _Asker:

@@ -75,34 +75,21 @@ class Inference:
   def to_json(self) -> dict[str, Any]:
     """A row of membership.json."""
     found = {
-      "strategy": self.strategy,
-      "score": self.score,
-      "label": self.label,
-      "balanced_accuracy": self.balanced_accuracy,
+      **dataclasses.asdict(self),
       "interval": list(self.interval),
-      "interval_method": self.interval_method,
       "advantage": self.advantage,
       "advantage_interval": list(self.advantage_interval),
-      "auc": self.auc,
       "auc_interval": list(self.auc_interval),
       "auc_interval_method": intervals.AREA,
       "tpr_at_fpr": [dict(row) for row in self.tpr_at_fpr],
-      "roc": dict(self.roc),
       "threshold": _finite(self.threshold),
-      "tpr": self.tpr,
-      "fpr": self.fpr,
-      "num_members": self.num_members,
-      "num_nonmembers": self.num_nonmembers,
-      "confidence": self.confidence,
-    }
-    if self.per_class:
-      found["per_class"] = [
+      "per_class": [
         {**row, "threshold": _finite(row["threshold"])}
         for row in self.per_class
-      ]
-    if self.note:
-      found["note"] = self.note
-    return found
+      ],
+    }
+    optional = ("per_class", "note")
+    return {k: v for k, v in found.items() if v or k not in optional}
 
   def __str__(self) -> str:
     low, high = self.interval
