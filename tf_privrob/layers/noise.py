@@ -140,18 +140,6 @@ class LaplaceNoise(Noise):
 
   row_wise = True  # for `gradients`
 
-  @classmethod
-  def from_mechanism(
-    cls, mechanism: mechanisms.LaplaceMechanism, **kwargs
-  ) -> LaplaceNoise:
-    """A layer with the scale of a mechanism."""
-    if not isinstance(mechanism, mechanisms.LaplaceMechanism):
-      raise ValueError(
-        "Expected a LaplaceMechanism, whose law the layer draws, received"
-        f" {type(mechanism).__name__}."
-      )
-    return cls(scale=mechanism.scale, **kwargs)
-
   def sample(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Draws of Lap(scale), by `mechanisms.LaplaceMechanism`."""
     return mechanisms.LaplaceMechanism(self.scale, 1.0).sample(shape, seed)

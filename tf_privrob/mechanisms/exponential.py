@@ -149,17 +149,6 @@ class ExponentialMechanism:
     gumbel = -tf.math.log(_exponential(pair[0], pair[1]))
     return tf.argmax(logits + gumbel, axis=-1)
 
-  def score_loss(self, num_candidates: int, failure_prob: float) -> float:
-    """How far below the best score the selected one may fall.
-
-    P(score <= max - (log K + log(1 / failure_prob)) / exponent) <=
-    failure_prob (Corollary 3.12 of Dwork and Roth 2014): each of K - 1
-    candidates that bad weighs at most failure_prob / K of the best one.
-    """
-    validate.positive_int(num_candidates=num_candidates)
-    validate.open_probability(failure_prob=failure_prob)
-    return math.log(num_candidates / failure_prob) / self.exponent
-
   def event(self) -> dp_accounting.DpEvent:
     """`LaplaceDpEvent` of noise multiplier 1 / dp_epsilon, which dominates.
 

@@ -75,8 +75,26 @@ def gaussian_dp_epsilon(noise_multiplier: float, dp_delta: float) -> float:
   return root
 
 
+class ByNoiseMultiplier(mechanism.Mechanism):
+  """A mechanism that costs what one Gaussian of its noise multiplier does."""
+
+  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
+    """One a value, in pairs."""
+    return (size + 1) // 2 * 2
+
+  def event(self) -> dp_accounting.DpEvent:
+    """`GaussianDpEvent` of this noise multiplier."""
+    import dp_accounting
+
+    return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+
+  def dp_epsilon_at(self, dp_delta: float) -> float:
+    """The exact cost of one use (Balle and Wang 2018)."""
+    return gaussian_dp_epsilon(self.noise_multiplier, dp_delta)
+
+
 @dataclasses.dataclass(frozen=True)
-class GaussianMechanism(mechanism.Mechanism):
+class GaussianMechanism(ByNoiseMultiplier):
   """Adds N(0, stddev^2) to every coordinate.
 
   Guarantee: for a query whose l2 norm changes by at most `l2_sensitivity`
@@ -154,10 +172,6 @@ class GaussianMechanism(mechanism.Mechanism):
     """The standard deviation over the sensitivity."""
     return self.stddev / self.l2_sensitivity
 
-  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
-    """One a value, in pairs."""
-    return (size + 1) // 2 * 2
-
   def from_uniform(
     self,
     uniform: mechanism.Uniform,
@@ -174,13 +188,3 @@ class GaussianMechanism(mechanism.Mechanism):
     pair = [radius * tf.cos(angle), radius * tf.sin(angle)]
     flat = self.stddev * tf.concat(pair, axis=0)[:size]
     return tf.cast(tf.reshape(flat, shape), dtype)
-
-  def event(self) -> dp_accounting.DpEvent:
-    """`GaussianDpEvent` of this noise multiplier."""
-    import dp_accounting
-
-    return dp_accounting.GaussianDpEvent(self.noise_multiplier)
-
-  def dp_epsilon_at(self, dp_delta: float) -> float:
-    """The exact cost of one use (Balle and Wang 2018)."""
-    return gaussian_dp_epsilon(self.noise_multiplier, dp_delta)

@@ -133,13 +133,6 @@ class Ledger:
     return self._max_steps
 
   @property
-  def remaining(self) -> int | None:
-    """Steps that may still be charged, None for no limit."""
-    if self._max_steps is None:
-      return None
-    return max(0, self._max_steps - self._steps)
-
-  @property
   def closed(self) -> bool:
     """Whether nothing can be charged any more."""
     return self._file.closed

@@ -125,11 +125,6 @@ class PrivacyStatement:
     bounds = [b.dp_epsilon for b in (self.proven, self.claimed) if b]
     return any(self.audited > bound for bound in bounds)
 
-  @property
-  def proven_text(self) -> str:
-    """The proven figure with its condition; they are never apart."""
-    return statement_text.proven(self)
-
   def coverage(self) -> tuple[tuple[str, str], ...]:
     """(question, answer): whom, what and against whom the figures protect."""
     return statement_text.coverage(self)
