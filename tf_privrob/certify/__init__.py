@@ -1,6 +1,6 @@
 """Certificates: what a model promises about every input near a given one.
 
-A `Certifier` turns inputs into `Certificate`s, one row an input: the class, a
+A `Certifier` turns inputs into `Certificate`s, one row per input: the class, a
 radius, the norm, the probability with which the statement holds, and whether
 the radius is proven or merely claimed. `RandomizedSmoothing` certifies any
 classifier in l2; `SingleLayerCertificate` certifies one with Laplace or

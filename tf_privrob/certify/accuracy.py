@@ -32,15 +32,15 @@ def certified_accuracy(
   their value.
 
   Args:
-    certificates: rows of kind "proven", with labels, all of one norm.
-    radii: radii >= 0.
+    certificates: Rows of kind "proven", with labels, all of one norm.
+    radii: Radii >= 0.
     failure_prob: rho, or None for no `lower_bound`.
 
   Returns:
-    One dict a radius: radius, accuracy, interval and maybe lower_bound.
+    One dict per radius: radius, accuracy, interval and maybe lower_bound.
 
   Raises:
-    ValueError: there is no row, or one that is claimed or has no label.
+    ValueError: There is no row, or one that is claimed or has no label.
   """
   claimed = sum(row.kind != "proven" for row in certificates)
   if claimed:

@@ -33,23 +33,23 @@ class Certificate:
   hold for what the code did; it is never counted, nor called, certified.
 
   Attributes:
-    index: position of the input in its data set.
-    label: the true class, or None where it is not known.
-    prediction: the class, or ABSTAIN (-1).
-    radius: size of the ball, 0 where nothing beyond the point itself is
+    index: Position of the input in its data set.
+    label: The true class, or None where it is not known.
+    prediction: The class, or ABSTAIN (-1).
+    radius: Size of the ball, 0 where nothing beyond the point itself is
       stated.
     norm: "l1", "l2" or "linf".
-    abstained: the certifier returned no class.
-    confidence: probability with which the statement holds; 1 when it is
+    abstained: The certifier returned no class.
+    confidence: Probability with which the statement holds; 1 when it is
       deterministic.
     kind: "proven" or "claimed".
-    method: name of the certifier, e.g. "randomised_smoothing".
-    seconds: time spent on this input.
-    num_draws: noisy forward passes spent on this input, 0 if deterministic.
+    method: Name of the certifier, e.g. "randomised_smoothing".
+    seconds: Time spent on this input.
+    num_draws: Noisy forward passes spent on this input, 0 if deterministic.
     stopped: "" (ran to its end), "abandoned" (stopped early: no radius of
       interest seemed in reach) or "decided" (stopped early: every radius of
       interest in reach had been certified).
-    model: first 16 hexadecimal digits of the hash of the model that the row is
+    model: First 16 hexadecimal digits of the hash of the model that the row is
       about (`models.model_hash`); "" for a function without a name.
   """
 

@@ -80,20 +80,20 @@ class Certifier(abc.ABC):
     indices: Sequence[int] | None = None,
     model_id: str = "",
   ) -> Iterator[certificate.Certificate]:
-    """Yields one certificate an input, in order, soon after it is known.
+    """Yields one certificate per input, in order, soon after it is known.
 
     The certificate of an input depends on the input, its index, the seed and
     the settings; never on the other inputs or on how they are batched. What
     float32 rounds off an input is taken off its radius.
 
     Args:
-      logits_fn: a Keras model (called with training=False) or a function from
+      logits_fn: A Keras model (called with training=False) or a function from
         a batch of inputs to logits.
-      x: inputs, with a batch axis.
-      y: true classes, for the record only.
+      x: Inputs, with a batch axis.
+      y: True classes, for the record only.
       seed: int or two ints.
-      indices: the inputs' positions in their data set, 0, 1, ... by default.
-      model_id: the caller's name for a function, or for a model with layers of
+      indices: The inputs' positions in their data set, 0, 1, ... by default.
+      model_id: The caller's name for a function, or for a model with layers of
         the caller's own; see `models.model_hash`.
     """
     door = gate.Gate(logits_fn, model_id)
@@ -140,9 +140,9 @@ class Certifier(abc.ABC):
     """The classifier that the rows are about, for an audit.
 
     Args:
-      model: what was certified.
-      x: inputs, for their shape and the number of classes.
-      draws: of a verdict; None: as many as the certifier estimates with.
+      model: What was certified.
+      x: Inputs, for their shape and the number of classes.
+      draws: Draws of a verdict; None: as many as the certifier estimates with.
     """
     raise ValueError(
       "Expected a certifier that says which classifier its rows are about, by"
@@ -207,7 +207,7 @@ def check_labels(y: Any, num_classes: int, count: int) -> list[int | None]:
 
 
 def check_indices(indices: Any, count: int) -> list[int]:
-  """Returns distinct non-negative positions, one an input."""
+  """Returns distinct non-negative positions, one per input."""
   if indices is None:
     return list(range(count))
   values = [int(index) for index in indices]

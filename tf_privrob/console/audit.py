@@ -30,11 +30,11 @@ class Options:
 
   Attributes:
     run_dir: Run folder to audit.
-    kind: step, two_world or one_run.
+    kind: Step, two_world or one_run.
     runs: Judged runs of each world (step, two_world).
     pilots: Runs of each world that settle the test; default as many.
     steps: Steps of each training of two_world.
-    canary: blank, mislabelled, out_of_distribution or own_direction.
+    canary: Blank, mislabelled, out_of_distribution or own_direction.
     num_canaries: Canaries of one_run.
     guesses: Numbers of guesses of one_run, settled beforehand; several share
       the failure probability. Default: a quarter, half and all of the canaries.

@@ -43,10 +43,10 @@ def default_physical_batch_size(
   processor small chunks stay in its cache.
 
   Args:
-    input_shape: shape of one example.
-    batch_size: expected size of a logical batch, to fit the chunks to; None:
+    input_shape: Shape of one example.
+    batch_size: Expected size of a logical batch, to fit the chunks to; None:
       by input size alone.
-    fixed_size: whether all batches have that size (no room is needed).
+    fixed_size: Whether all batches have that size (no room is needed).
     device: "CPU" or "GPU"; None: GPU if TensorFlow sees one.
 
   Returns:
@@ -103,9 +103,9 @@ def gather_chunks(
   """Copies the rows `indices` into padded chunks.
 
   Args:
-    x: inputs, `[n, ...]`.
-    y: labels, `[n]`.
-    indices: rows of the logical batch; may be empty.
+    x: Inputs, `[n, ...]`.
+    y: Labels, `[n]`.
+    indices: Rows of the logical batch; may be empty.
     physical_batch_size: P.
 
   Returns:
@@ -138,12 +138,12 @@ def pipeline(
   themselves are read where they are, not copied.
 
   Args:
-    draw: maps a step to the rows of its logical batch.
-    x: inputs, `[n, ...]`.
-    y: labels, `[n]`.
+    draw: Maps a step to the rows of its logical batch.
+    x: Inputs, `[n, ...]`.
+    y: Labels, `[n]`.
     physical_batch_size: P.
-    start_step: first step.
-    steps: number of steps.
+    start_step: First step.
+    steps: Number of steps.
 
   Returns:
     A `tf.data.Dataset` of known cardinality `steps`.

@@ -17,14 +17,14 @@ class Spec:
   """One entry of the catalog.
 
   Attributes:
-    name: as in `data.load(name)`.
-    shape: shape of one example, with the channel axis for images.
-    num_classes: number of classes.
-    stored_range: range of the stored values; pixels are stored as uint8.
-    default_range: the range that `load` delivers unless told otherwise.
-    official: official (train, test) sizes, None where no split is official.
-    class_names: one name a class, or None.
-    tfds_hosts: hosts TFDS downloads it from; empty: TFDS does not have it.
+    name: Its name, as in `data.load(name)`.
+    shape: Shape of one example, with the channel axis for images.
+    num_classes: Number of classes.
+    stored_range: Range of the stored values; pixels are stored as uint8.
+    default_range: The range that `load` delivers unless told otherwise.
+    official: Official (train, test) sizes, None where no split is official.
+    class_names: One name per class, or None.
+    tfds_hosts: Hosts TFDS downloads it from; empty: TFDS does not have it.
   """
 
   name: str

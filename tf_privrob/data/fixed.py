@@ -34,8 +34,8 @@ class FixedBatchSampler(sampling.Sampler):
   Attributes:
     num_examples: n.
     batch_size: m.
-    order: as above.
-    paired: whether each step has a second batch.
+    order: The order, as above.
+    paired: Whether each step has a second batch.
   """
 
   kind: ClassVar[str] = "fixed"

@@ -29,9 +29,9 @@ def split_public(
   parted, not contents; `require_disjoint` finds an image that occurs twice.
 
   Args:
-    dataset: whose training examples are parted.
-    share: of the public ones, between 0 and 1.
-    seed: of the choice.
+    dataset: Whose training examples are parted.
+    share: Share of the public ones, between 0 and 1.
+    seed: Seed of the choice.
 
   Returns:
     The public and the private data set.
@@ -88,7 +88,7 @@ def require_disjoint(public_x: np.ndarray, private_x: np.ndarray) -> None:
     private_x: `[m, ...]`, examples of the same shape.
 
   Raises:
-    ValueError: with the number of private examples that are public, and the
+    ValueError: With the number of private examples that are public, and the
       first of their indices.
   """
   shared = shared_examples(public_x=public_x, private_x=private_x)
@@ -111,7 +111,7 @@ def shared_examples(**sets: np.ndarray) -> list[tuple[int, int]]:
   Examples are compared as by `require_disjoint`.
 
   Args:
-    **sets: two sets of examples by name, `[n, ...]` and `[m, ...]`.
+    **sets: Two sets of examples by name, `[n, ...]` and `[m, ...]`.
 
   Returns:
     Pairs (row in the second set, first row in the first set).

@@ -65,8 +65,8 @@ class Sampler(abc.ABC):
     crash is drawn anew.
 
     Args:
-      start_step: first step of the range.
-      steps: number of steps.
+      start_step: First step of the range.
+      steps: Number of steps.
     """
 
   def describe(self) -> dict[str, str | int | float]:
@@ -103,11 +103,11 @@ class Sampler(abc.ABC):
     Keras, one `fit` with `steps_per_epoch` reads on from epoch to epoch.
 
     Args:
-      x: inputs, `[n, ...]`, such as `dataset.x_train`.
-      y: labels, `[n]`.
-      key: of the session; a resumed run has another one.
-      start_step: first step, counted from the beginning of the run.
-      steps: number of steps.
+      x: Inputs, `[n, ...]`, such as `dataset.x_train`.
+      y: Labels, `[n]`.
+      key: Key of the session; a resumed run has another one.
+      start_step: First step, counted from the beginning of the run.
+      steps: Number of steps.
 
     Returns:
       A `tf.data.Dataset` of `steps` elements.
@@ -146,7 +146,7 @@ class PoissonSampler(Sampler):
   Attributes:
     num_examples: n.
     sampling_prob: q in (0, 1].
-    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+    physical_batch_size: Rows in a chunk; a matter of memory and speed only.
   """
 
   kind: ClassVar[str] = "poisson"
@@ -226,9 +226,9 @@ class ShuffleSampler(Sampler):
   Attributes:
     num_examples: n.
     batch_size: b, the size of every batch but the last, and the divisor.
-    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+    physical_batch_size: Rows in a chunk; a matter of memory and speed only.
     steps_per_epoch: S; by default n / b, rounded up.
-    drop_last: whether to leave out an incomplete last batch.
+    drop_last: Whether to leave out an incomplete last batch.
   """
 
   kind: ClassVar[str] = "shuffle"
@@ -305,7 +305,7 @@ class FullBatchSampler(Sampler):
 
   Attributes:
     num_examples: n.
-    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+    physical_batch_size: Rows in a chunk; a matter of memory and speed only.
   """
 
   kind: ClassVar[str] = "full_batch"

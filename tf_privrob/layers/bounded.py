@@ -15,7 +15,7 @@ class BoundedActivation(tf.keras.layers.Layer):
   before it; 1-Lipschitz in every norm.
 
   Args:
-    bound: largest absolute value of an output.
+    bound: Largest absolute value of an output.
     **kwargs: Keras' own.
   """
 

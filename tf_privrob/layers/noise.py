@@ -25,13 +25,13 @@ class Noise(tf.keras.layers.Layer):
   `at_inference=False`.
 
   Args:
-    scale: of the noise; 0 adds none.
-    fixed: one draw for all, or a fresh one for each example and call.
-    seed: of the draws, explicit.
-    at_inference: whether noise is added when not training.
-    copied_channels: draw one value a pixel and copy it to all channels, as the
-      released CIFAR-10 code does. Perturbations with channel sum zero then meet
-      no noise at all.
+    scale: Scale of the noise; 0 adds none.
+    fixed: One draw for all, or a fresh one for each example and call.
+    seed: Seed of the draws, explicit.
+    at_inference: Whether noise is added when not training.
+    copied_channels: Draw one value per pixel and copy it to all channels, as
+      the released CIFAR-10 code does. Perturbations with channel sum zero then
+      meet no noise at all.
     **kwargs: Keras' own.
   """
 

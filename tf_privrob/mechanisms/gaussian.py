@@ -28,8 +28,8 @@ def gaussian_dp_delta(noise_multiplier: float, dp_epsilon: float) -> float:
   with the Mills ratio R, which neither overflows nor cancels.
 
   Args:
-    noise_multiplier: standard deviation over l2 sensitivity.
-    dp_epsilon: the privacy parameter, >= 0.
+    noise_multiplier: Standard deviation over l2 sensitivity.
+    dp_epsilon: The privacy parameter, >= 0.
   """
   validate.positive(noise_multiplier=noise_multiplier)
   validate.non_negative(dp_epsilon=dp_epsilon)
@@ -50,8 +50,8 @@ def gaussian_dp_epsilon(noise_multiplier: float, dp_delta: float) -> float:
   """The exact dp_epsilon of one Gaussian release: inverts the function above.
 
   Args:
-    noise_multiplier: standard deviation over l2 sensitivity.
-    dp_delta: the allowed failure mass, in (0, 1).
+    noise_multiplier: Standard deviation over l2 sensitivity.
+    dp_delta: The allowed failure mass, in (0, 1).
 
   Returns:
     The smallest dp_epsilon to about 1e-12, rounded up so that it holds.
@@ -79,7 +79,7 @@ class ByNoiseMultiplier(mechanism.Mechanism):
   """A mechanism that costs what one Gaussian of its noise multiplier does."""
 
   def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
-    """One a value, in pairs."""
+    """One per value, in pairs."""
     return (size + 1) // 2 * 2
 
   def event(self) -> dp_accounting.DpEvent:
@@ -110,8 +110,8 @@ class GaussianMechanism(ByNoiseMultiplier):
   of 53-bit uniforms and reaches 8.5.
 
   Attributes:
-    l2_sensitivity: largest l2 change of the query between neighbours.
-    stddev: standard deviation of the noise, per coordinate.
+    l2_sensitivity: Largest l2 change of the query between neighbours.
+    stddev: Standard deviation of the noise, per coordinate.
   """
 
   l2_sensitivity: float

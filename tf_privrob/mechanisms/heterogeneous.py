@@ -36,9 +36,9 @@ def extended_stddev(
   s >= 0. `GaussianMechanism.analytic` needs less noise.
 
   Args:
-    sensitivity: largest l2 change of the query, in the units of the noise.
-    dp_epsilon: the privacy parameter, > 0.
-    dp_delta: in (0, sqrt(2 / pi)).
+    sensitivity: Largest l2 change of the query, in the units of the noise.
+    dp_epsilon: The privacy parameter, > 0.
+    dp_delta: The dp_delta, in (0, sqrt(2 / pi)).
   """
   validate.positive(sensitivity=sensitivity, dp_epsilon=dp_epsilon)
   validate.open_probability(dp_delta=dp_delta)
@@ -60,7 +60,7 @@ def check_redistribution(
 
   Args:
     redistribution: r, of any shape, >= 0.
-    total: what r must add up to; None: the number of coordinates K.
+    total: What r must add up to; None: the number of coordinates K.
   """
   found = np.asarray(redistribution)
   found = found.astype(np.float64) if found.dtype.kind in "fiu" else np.empty(0)
@@ -112,7 +112,7 @@ def claimed_sensitivity(
   than a singular value of r, decide it.
 
   Args:
-    kernel: of the first layer, [..., filters].
+    kernel: Kernel of the first layer, [..., filters].
     redistribution: r, [..., filters].
   """
   kernel = np.asarray(kernel, np.float64)
@@ -139,8 +139,8 @@ class HeterogeneousGaussianMechanism(gaussian.ByNoiseMultiplier):
   `GaussianMechanism`.
 
   Attributes:
-    weighted_sensitivity: as above.
-    stddev: standard deviation of a coordinate with r_k = 1.
+    weighted_sensitivity: The weighted sensitivity, as above.
+    stddev: Standard deviation of a coordinate with r_k = 1.
     redistribution: r, K numbers >= 0 that add up to K. One number stands for
       any shape: the Gaussian mechanism.
   """

@@ -1,6 +1,6 @@
 """Membership inference: who was in the training set, judged honestly.
 
-A `Request` asks a model once; `score` makes one number an example of what it
+A `Request` asks a model once; `score` makes one number per example of what it
 said; a strategy makes an `Inference` of the scores, with intervals that say
 what they are: `oracle` is the published upper estimate, `held_out` and
 `from_shadow` are what an attacker can do, `class_dependent` and

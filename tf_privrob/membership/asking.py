@@ -56,18 +56,18 @@ class Request:
 
   Attributes:
     model: Keras classifier; a final softmax is taken off.
-    members: inputs [n, ...] and labels [n] that it was trained on.
-    nonmembers: inputs and labels that it was not; overlap is refused.
-    attack: makes the adversarial examples; None: `evaluation_attack`, if there
+    members: Inputs [n, ...] and labels [n] that it was trained on.
+    nonmembers: Inputs and labels that it was not; overlap is refused.
+    attack: Makes the adversarial examples; None: `evaluation_attack`, if there
       is an attack_eps.
-    domain: of `tf_privrob.bounds`, for worst-case logits; None: none.
+    domain: Domain of `tf_privrob.bounds`, for worst-case logits; None: none.
     attack_eps: l_inf radius; None: the attack's own.
-    value_range: valid inputs.
-    targeted: also make adversarial examples for every other class: for each
+    value_range: Valid inputs.
+    targeted: Also make adversarial examples for every other class: for each
       y' != y, descend the cross-entropy to y' (Eq. 19 of Song et al. 2019).
-    batch_size: examples at a time; None chooses by their size.
-    seed: of random starts and of randomised models.
-    progress: show a line.
+    batch_size: Examples at a time; None chooses by their size.
+    seed: Seed of random starts and of randomised models.
+    progress: Show a line.
   """
 
   model: tf.keras.Model
@@ -155,7 +155,7 @@ def require_disjoint(members_x: np.ndarray, nonmembers_x: np.ndarray) -> None:
     nonmembers_x: [m, ...], in the same value range.
 
   Raises:
-    ValueError: with how many and the first of their rows.
+    ValueError: With how many and the first of their rows.
   """
   shared = _shared(members_x, nonmembers_x)
   if shared:

@@ -38,14 +38,14 @@ class Outputs:
   Attributes:
     member_labels: [n], true classes.
     nonmember_labels: [m].
-    benign: logits [n, k] and [m, k] on the inputs themselves.
-    adversarial: the same on untargeted adversarial examples; None: not made.
-    worst_case: verified worst-case logits: upper bounds of z_j - z_y over all
+    benign: Logits [n, k] and [m, k] on the inputs themselves.
+    adversarial: The same on untargeted adversarial examples; None: not made.
+    worst_case: Verified worst-case logits: upper bounds of z_j - z_y over all
       inputs within attack_eps, 0 for y itself.
     targeted: [n, k - 1, k] and [m, k - 1, k], logits on adversarial examples
       for every other class, by class.
-    about: facts for a JSON file: the attack, its radius, the domain, the seed.
-    log_probabilities: benign and adversarial are logs of given probabilities,
+    about: Facts for a JSON file: the attack, its radius, the domain, the seed.
+    log_probabilities: Benign and adversarial are logs of given probabilities,
       in float64, so that confidences are these probabilities to the last bit.
   """
 
@@ -171,7 +171,7 @@ class Outputs:
     """Reads what `save` wrote.
 
     Raises:
-      ValueError: there is no such file, or it does not hold outputs.
+      ValueError: There is no such file, or it does not hold outputs.
     """
     arrays = files.read_arrays(path)
     missing = [
@@ -218,13 +218,13 @@ def cached_outputs(
   weight, example, attack or seed), the outputs are made again.
 
   Args:
-    folder: of the run.
-    key: name of the file, letters, digits, "_", "-" and ".".
+    folder: Folder of the run.
+    key: Name of the file, letters, digits, "_", "-" and ".".
     make: a `membership.Request`, which has a fingerprint, or any function.
-    fingerprint: of what a plain function depends on.
+    fingerprint: Fingerprint of what a plain function depends on.
 
   Raises:
-    ValueError: a function without a fingerprint, or a key that is a path.
+    ValueError: A function without a fingerprint, or a key that is a path.
   """
   if (
     not key or not all(c.isalnum() or c in "_-." for c in key) or key[0] == "."

@@ -30,13 +30,13 @@ def calibrate_noise_multiplier(
   """The smallest noise multiplier that keeps `steps` within the budget.
 
   Args:
-    dp_epsilon: the target, > 0.
-    dp_delta: the target, in (0, 1).
+    dp_epsilon: The target, > 0.
+    dp_delta: The target, in (0, 1).
     sampling_prob: Poisson sampling probability; 1 is full batch.
-    steps: number of noisy steps.
+    steps: Number of noisy steps.
     accountant: "pld" or "rdp".
-    tolerance: how far above the smallest one it may lie.
-    extra_releases: what else the budget pays for.
+    tolerance: How far above the smallest one it may lie.
+    extra_releases: What else the budget pays for.
 
   Returns:
     A value whose own figure, re-accounted, is at most `dp_epsilon`, while the
@@ -76,13 +76,13 @@ def max_steps(
   """The largest number of steps that stays within the budget.
 
   Args:
-    dp_epsilon: the target, > 0.
-    dp_delta: the target, in (0, 1).
-    noise_multiplier: standard deviation over `l2_clip_norm`, > 0.
+    dp_epsilon: The target, > 0.
+    dp_delta: The target, in (0, 1).
+    noise_multiplier: Standard deviation over `l2_clip_norm`, > 0.
     sampling_prob: Poisson sampling probability; 1 is full batch.
     accountant: "pld" or "rdp".
-    limit: never answer more than this.
-    extra_releases: what else the budget pays for.
+    limit: Never answer more than this.
+    extra_releases: What else the budget pays for.
 
   Returns:
     T with figure(T) <= dp_epsilon < figure(T + 1); 0 if one step is too much.

@@ -149,9 +149,9 @@ def distribution(
   """All of it as one pessimistic privacy-loss distribution, if one is known.
 
   Args:
-    leaves: what `merge` returns.
-    neighbouring: the relation of the sensitivities behind the events.
-    accuracy: the grid over the spread of one use's loss.
+    leaves: What `merge` returns.
+    neighbouring: The relation of the sensitivities behind the events.
+    accuracy: The grid over the spread of one use's loss.
     pure: (dp_epsilon, count) of mechanisms that no event describes. Randomised
       response dominates each (Kairouz, Oh and Viswanath 2015).
   """

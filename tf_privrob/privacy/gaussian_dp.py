@@ -45,8 +45,8 @@ def gaussian_mu(
 
   Args:
     releases: a `Release`, a `DpEvent`, or a sequence of either.
-    neighbouring: the relation of the sensitivities behind the events.
-    accuracy: as in `dp_epsilon`.
+    neighbouring: The relation of the sensitivities behind the events.
+    accuracy: The grid of a PLD, as in `dp_epsilon`.
 
   Returns:
     mu; None where no finite one is known: no noise, an event that no

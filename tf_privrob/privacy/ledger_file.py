@@ -36,7 +36,7 @@ class LedgerFile:
   """An open file of checked lines, made by `begin` or `resume`.
 
   Attributes:
-    path: where it is written.
+    path: The path of the file.
   """
 
   def __init__(self, fd: int, path: str):

@@ -37,8 +37,8 @@ class ReleaseEntry:
   """The releases of one name.
 
   Attributes:
-    count: begun so far, a torn line included.
-    settings: what one costs depends on; None if only a torn line was left.
+    count: Begun so far, a torn line included.
+    settings: What one costs depends on; None if only a torn line was left.
     digest: SHA-256 of the file of the last whole result, None without one.
   """
 
@@ -52,19 +52,19 @@ class History:
   """What a ledger says, for resuming and for auditors.
 
   Attributes:
-    format: of the file; format 1 had neither run nor plan nor releases.
-    run: identity of the run, 32 hexadecimal digits.
-    parameters: of the run, as recorded when it began.
-    plan: parameters of the last plan, None before the first.
-    max_steps: steps that the last plan allows, None for no limit.
-    steps: charged so far, a torn line included.
-    releases: what was released once, by name, a torn line included.
-    facts: those of `FACTS` that hold, a torn line included.
-    sessions: the line of each opening, with process and time to the minute.
-    version: of the library that began the run.
+    format: Format of the file; format 1 had neither run nor plan nor releases.
+    run: Identity of the run, 32 hexadecimal digits.
+    parameters: Parameters of the run, as recorded when it began.
+    plan: Parameters of the last plan, None before the first.
+    max_steps: Steps that the last plan allows, None for no limit.
+    steps: Charged so far, a torn line included.
+    releases: What was released once, by name, a torn line included.
+    facts: Those of `FACTS` that hold, a torn line included.
+    sessions: The line of each opening, with process and time to the minute.
+    version: Version of the library that began the run.
     torn: bytes of an unfinished last line, empty if there is none.
-    mended: the line that counts for the torn one, None if none has to.
-    checksums: after each complete line, over it and all lines before it.
+    mended: The line that counts for the torn one, None if none has to.
+    checksums: After each complete line, over it and all lines before it.
     size: bytes of all complete lines.
   """
 
@@ -98,7 +98,7 @@ def read(path: str | os.PathLike) -> History:
   """Reads a ledger without opening it for charges.
 
   Raises:
-    LedgerError: if it cannot be read, has no header, or a line is damaged.
+    LedgerError: If it cannot be read, has no header, or a line is damaged.
   """
   try:
     with open(path, "rb") as file:

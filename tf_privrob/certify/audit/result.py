@@ -21,15 +21,15 @@ class AuditRow:
   """What each attack did to one row.
 
   Attributes:
-    index: of the input.
-    prediction: the class that the row states.
-    radius: the row's.
-    closest: nearest boundary found on a line, over the radius, or inf.
-    outcomes: by attack, the size of its change and the class there if it is
+    index: Index of the input.
+    prediction: The class that the row states.
+    radius: The row's.
+    closest: Nearest boundary found on a line, over the radius, or inf.
+    outcomes: By attack, the size of its change and the class there if it is
       another one, else None.
-    fell_at: smallest factor tried, from 1 on, with a change of class inside
+    fell_at: Smallest factor tried, from 1 on, with a change of class inside
       the radius times it; inf if none is known.
-    seconds: time spent on the row.
+    seconds: Time spent on the row.
   """
 
   index: int
@@ -123,23 +123,23 @@ class CertificateAudit:
   found out here; what one that overstates by less would have been is not known.
 
   Attributes:
-    count: rows attacked.
-    violations: rows that fell.
+    count: Rows attacked.
+    violations: Rows that fell.
     kind: "proven" or "claimed", of the rows.
-    method: of the rows.
-    norm: of the radii.
-    confidence: of each row.
-    attacks: pairs of name and number of rows that fell to it.
-    rows: one mapping a violating row: index, radius, size of the change,
+    method: The method that the rows name.
+    norm: Norm of the radii.
+    confidence: Confidence of each row.
+    attacks: Pairs of name and number of rows that fell to it.
+    rows: One mapping a violating row: index, radius, size of the change,
       attack (the first that did it), from, to.
-    closest: smallest distance of a boundary found on a line from an input,
+    closest: Smallest distance of a boundary found on a line from an input,
       over the row's radius; inf if none was found, and for a randomised
       classifier, whose boundary a few draws do not show.
-    inflated: pairs of a factor and the number of rows that fell inside their
+    inflated: Pairs of a factor and the number of rows that fell inside their
       radius times it, factors ascending.
-    draws: averaged a step for gradients (EOT); 0 without randomness.
-    seed: of the audit.
-    seconds: time spent on the rows, by all sessions.
+    draws: Averaged a step for gradients (EOT); 0 without randomness.
+    seed: Seed of the audit.
+    seconds: Time spent on the rows, by all sessions.
   """
 
   count: int

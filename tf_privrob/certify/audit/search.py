@@ -90,14 +90,14 @@ class Search:
   `draws` draws (EOT) of its own noise, fresh at each step.
 
   Args:
-    logits: function of a batch, or of (batch, seed) for one draw.
-    randomised: whether it takes a seed.
-    num_classes: number of classes.
-    norm: of the radii.
-    box: points stay in it.
-    steps: of each gradient attack.
-    draws: averaged a step, for a randomised model.
-    num_random: points of the random search.
+    logits: Function of a batch, or of (batch, seed) for one draw.
+    randomised: Whether it takes a seed.
+    num_classes: Number of classes.
+    norm: Norm of the radii.
+    box: The range of values that all points stay in.
+    steps: Number of steps of each gradient attack.
+    draws: Averaged a step, for a randomised model.
+    num_random: Points of the random search.
   """
 
   def __init__(
@@ -140,14 +140,14 @@ class Search:
     neighbours: np.ndarray,
     seed: Sequence[int],
   ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """One point an attack and row, and how far the boundary was found.
+    """One point per attack and row, and how far the boundary was found.
 
     Args:
-      x: inputs.
-      classes: the classes that the rows state.
-      radii: one a row.
-      neighbours: an input of another class for each row, or the row itself.
-      seed: two ints.
+      x: Inputs.
+      classes: The classes that the rows state.
+      radii: One per row.
+      neighbours: An input of another class for each row, or the row itself.
+      seed: Two ints.
 
     Returns:
       Points by the name of the attack; distance of the nearest boundary that

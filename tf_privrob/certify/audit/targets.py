@@ -27,7 +27,7 @@ class Deterministic:
 
   Args:
     model: Keras model or function from a batch to logits.
-    value_range: what inputs can be, if the certificate is about those only.
+    value_range: What inputs can be, if the certificate is about those only.
   """
 
   randomised = False
@@ -69,12 +69,12 @@ class Randomised:
   the test, which only ever acquits.
 
   Args:
-    logits: function of (x, seed): one draw, differentiable.
-    draw: function of (points, indices, stage, num_draws, seed) to
+    logits: Function of (x, seed): one draw, differentiable.
+    draw: Function of (points, indices, stage, num_draws, seed) to
       score_bounds.Scores, one a point.
-    bound: of the certificate, one of score_bounds.BOUNDS.
-    num_selection: draws that choose j.
-    num_estimation: draws that test.
+    bound: Bound of the certificate, one of score_bounds.BOUNDS.
+    num_selection: Draws that choose j.
+    num_estimation: Draws that test.
   """
 
   randomised = True

@@ -32,8 +32,8 @@ class FeatureBound:
 
   Attributes:
     constants: Lipschitz constants from l1, l2 and linf to l2.
-    error: rounding that does not depend on x.
-    error_slope: rounding per unit of ||x||_2.
+    error: Rounding that does not depend on x.
+    error_slope: Rounding per unit of ||x||_2.
   """
 
   constants: tuple[float, float, float]
@@ -77,11 +77,12 @@ def feature_bound(
   place, and convolutions to be sums of products.
 
   Args:
-    layer: one of these.
-    input_shape: of one input; None takes the shape the layer was built with.
+    layer: One of these layers.
+    input_shape: Shape of one input; None takes the shape the layer was built
+      with.
 
   Raises:
-    ValueError: no constant of this layer is known.
+    ValueError: No constant of this layer is known.
   """
   graph.require_layer(layer)
   if type(layer) is privrob_layers.RandomFourierFeatures:

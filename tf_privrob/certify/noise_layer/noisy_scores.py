@@ -35,8 +35,8 @@ class NoisyModel(Protocol):
   must also be callable on a batch of inputs, which gives its logits.
 
   Attributes:
-    input_noise_shape: shape of one example's noise at the input x.
-    hidden_noise_shape: the same at the first hidden affine layer h.
+    input_noise_shape: Shape of one example's noise at the input x.
+    hidden_noise_shape: The same at the first hidden affine layer h.
   """
 
   input_noise_shape: tuple[int, ...]
@@ -65,8 +65,8 @@ class Pass(NamedTuple):
 
   Attributes:
     position: "input" or "hidden".
-    scale: of the noise: b of Lap(b), or a standard deviation; one number, or
-      one a coordinate, of the noise's shape.
+    scale: Scale of the noise: b of Lap(b), or a standard deviation; one number,
+      or one per coordinate, of the noise's shape.
     distribution: "laplace" or "gaussian".
   """
 
@@ -132,10 +132,10 @@ class NoisyScores:
   never clipped.
 
   Args:
-    model: see `NoisyModel`.
+    model: The model with its noise; see `NoisyModel`.
     num_classes: K.
-    passes: where and how much noise is drawn.
-    batch_size: most noisy inputs a forward pass, up to whole blocks; None
+    passes: Where and how much noise is drawn.
+    batch_size: Most noisy inputs a forward pass, up to whole blocks; None
       chooses by device.
     seed: int or two ints.
   """
@@ -195,10 +195,10 @@ class NoisyScores:
     """Yields the scores of one input after the other.
 
     Args:
-      x: inputs.
-      indices: their positions in the data set, which choose their noise.
-      stage: votes.SELECTION or votes.ESTIMATION: draws never overlap.
-      num_draws: draws an input.
+      x: Inputs.
+      indices: Their positions in the data set, which choose their noise.
+      stage: Votes.SELECTION or votes.ESTIMATION: draws never overlap.
+      num_draws: Draws an input.
     """
     each, batches = self._blocks(num_draws)
     firsts = range(0, batches * each, each)

@@ -104,17 +104,17 @@ class SingleLayerCertificate(certifier.Certifier):
       deviation.
     position: "input" or "hidden": where the noise is.
     norm: "l1", "l2" or "linf": the norm of the radius.
-    operator_norm: bound on ||A||_{norm->q} of the trained weights for
+    operator_norm: Bound on ||A||_{norm->q} of the trained weights for
       "hidden", from `prefix_norms`; None at the input.
     rule: "tight", or what the papers use: "pure_dp" for Laplace noise,
       "pixeldp" for Gaussian.
-    num_selection: draws that choose the class.
-    num_estimation: draws that bound its score.
-    confidence: probability with which each certificate holds.
-    bound: one of score_bounds.BOUNDS.
-    batch_size: noisy inputs a forward pass; None chooses by device.
+    num_selection: Draws that choose the class.
+    num_estimation: Draws that bound its score.
+    confidence: Probability with which each certificate holds.
+    bound: One of score_bounds.BOUNDS.
+    batch_size: Noisy inputs a forward pass; None chooses by device.
     distribution: "laplace" or "gaussian".
-    coordinate_scales: one factor a coordinate of h, in row-major order, that
+    coordinate_scales: One factor per coordinate of h, in row-major order, that
       multiplies `scale`; `operator_norm` is then that of D^-1 A, D the
       diagonal matrix of these factors (`prefix_norms` with their stddev).
       None: all 1.
@@ -239,8 +239,8 @@ class SingleLayerCertificate(certifier.Certifier):
     """The proven radius for these bounds; 0 where p1 <= p2.
 
     Args:
-      p1_lower: lower bound of the class's expected score, float or array.
-      p2_upper: upper bound of all other classes'.
+      p1_lower: Lower bound of the class's expected score, float or array.
+      p2_upper: Upper bound of all other classes'.
       num_features: d, needed at the input where ||I||_{norm->q} depends on it.
     """
     stretch = self.operator_norm

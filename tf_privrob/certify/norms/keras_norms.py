@@ -107,16 +107,16 @@ def prefix_norms(
   """Norms of a chain of layers at inference, with their present weights.
 
   Args:
-    layers: in order of application; empty: the identity.
-    input_shape: of one input of the first layer.
+    layers: The layers in the order of application; empty: the identity.
+    input_shape: Shape of one input of the first layer.
     last_activation: False leaves out the activation that the last layer has
       of its own, for noise before it.
-    stddev: of the noise behind the chain, one value an output; the norms are
-      then those of D^-1 f, D = diag(stddev).
-    quick: see `LinearMap.norms`.
+    stddev: Standard deviation of the noise behind the chain, one value an
+      output; the norms are then those of D^-1 f, D = diag(stddev).
+    quick: Whether to bound convolutions roughly; see `LinearMap.norms`.
 
   Raises:
-    ValueError: a layer's sensitivity is not known.
+    ValueError: A layer's sensitivity is not known.
   """
   shape = tuple(input_shape)
   total = operator_norms.elementwise_norms(shape)

@@ -26,11 +26,11 @@ class LinearMap:
 
   Attributes:
     kernel: [inputs, outputs], or [height, width, channels, filters].
-    input_shape: of one input.
-    output_shape: of one output.
-    strides: of a convolution.
+    input_shape: Shape of one input.
+    output_shape: Shape of one output.
+    strides: Strides of a convolution.
     padding: "same" or "valid", of a convolution.
-    weights: one factor an output, or None.
+    weights: One factor per output, or None.
   """
 
   kernel: tf.Tensor
@@ -97,7 +97,7 @@ class LinearMap:
     ||A||_{2->1} <= ||c||_2, ||A||_{inf->1} <= sum c, ||A||_{inf->2} <= ||r||_2.
 
     Args:
-      quick: bound the l2 norm of a convolution by its patches, in no time; up
+      quick: Bound the l2 norm of a convolution by its patches, in no time; up
         to the overlap of the patches larger.
     """
     absolute, squared = self.entrywise(tf.abs), self.entrywise(tf.square)
@@ -177,7 +177,7 @@ class LinearMap:
 
     Args:
       vector: [1, *input_shape], any start but zero.
-      steps: of x <- A^T A x / |A^T A x|.
+      steps: Number of steps of x <- A^T A x / |A^T A x|.
     """
     for _ in range(steps):
       vector = self.transpose(self.apply(vector))
@@ -248,7 +248,7 @@ def conv2d_map(
   Args:
     kernel: [height, width, channels, filters].
     input_shape: [height, width, channels] of one input.
-    strides: one or two whole numbers.
+    strides: One or two whole numbers.
     padding: "same" or "valid".
   """
   kernel = _check_kernel(kernel, 4)

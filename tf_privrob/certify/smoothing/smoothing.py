@@ -59,14 +59,14 @@ class RandomizedSmoothing(certifier.Certifier):
   be read at `radii` only.
 
   Attributes:
-    smoothing_stddev: standard deviation of the noise, in units of the input.
-    num_selection: draws that choose the class.
-    num_estimation: draws that bound its probability.
-    confidence: probability with which each certificate holds.
+    smoothing_stddev: Standard deviation of the noise, in units of the input.
+    num_selection: Draws that choose the class.
+    num_estimation: Draws that bound its probability.
+    confidence: Probability with which each certificate holds.
     num_classes: None reads it off the logits.
-    batch_size: noisy inputs a forward pass, rounded up to a multiple of 25;
+    batch_size: Noisy inputs a forward pass, rounded up to a multiple of 25;
       None chooses by device. It never changes the noise.
-    radii: radii of interest; empty: no early stop.
+    radii: Radii of interest; empty: no early stop.
   """
 
   randomised = True
@@ -118,7 +118,7 @@ class RandomizedSmoothing(certifier.Certifier):
     return {**values, "radii": list(self.radii)}
 
   def _stream(self, door, x, y, seed, indices):
-    """Yields one certificate an input, in order; see `Certifier.stream`."""
+    """Yields one certificate per input, in order; see `Certifier.stream`."""
     x, counter = self._prepare(door, x, seed)
     labels = certifier.check_labels(y, counter.num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))

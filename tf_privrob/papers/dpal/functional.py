@@ -30,8 +30,8 @@ def reconstruction_sensitivity(
   the two agree.
 
   Args:
-    input_shape: of one example.
-    hidden_shape: of one example's first hidden layer.
+    input_shape: Shape of one example.
+    hidden_shape: Shape of one example's first hidden layer.
     kernel_shape: [height, width, channels, filters], or [inputs, units].
     sensitivity: "paper" or "released_code".
   """
@@ -103,8 +103,8 @@ class FunctionalNoise:
     batch_size: m; the scales below hold for batches of exactly this size.
     dp_epsilon_features: eps_1.
     dp_epsilon_labels: eps_2.
-    weight_norm: of theta_1, applies the released code's reduction of eps_1;
-      None leaves eps_1 as it is (the paper).
+    weight_norm: Norm of theta_1; it applies the released code's reduction of
+      eps_1; None leaves eps_1 as it is (the paper).
   """
 
   reconstruction_sensitivity: float

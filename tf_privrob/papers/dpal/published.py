@@ -61,8 +61,8 @@ class DPAL(method.Method):
     network: Keras classifier that begins with Conv2D or Dense and whose last
       hidden layer is bounded by 1, such as `models.dpal_mnist`; in the released
       code's variant `models.by_name("dpal_mnist_released", ...)`.
-    config: the settings.
-    record: of an earlier training; set when a saved model is loaded.
+    config: The settings.
+    record: Record of an earlier training; set when a saved model is loaded.
     **kwargs: Keras' own.
   """
 
@@ -411,7 +411,7 @@ class DPAL(method.Method):
 
     Args:
       attack_eps: mu, which the paper's sensitivity of x contains.
-      composition: of kappa and phi; None: the variant's own.
+      composition: Composition of kappa and phi; None: the variant's own.
     """
     released = self.config.variant == "released_code"
     kernel = self._parts.first.kernel.numpy()

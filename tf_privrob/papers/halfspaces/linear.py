@@ -42,10 +42,10 @@ class LinearMethod(method.Method):
   a direction adds nothing, and a class without examples simply has none.
 
   Args:
-    network: a Keras classifier whose last layer is Dense without bias and
+    network: A Keras classifier whose last layer is Dense without bias and
       activation, the only one with weights to be trained.
-    config: the settings.
-    record: of an earlier training; set when a saved model is loaded.
+    config: The settings.
+    record: Record of an earlier training; set when a saved model is loaded.
     **kwargs: Keras' own.
   """
 
@@ -116,7 +116,7 @@ def bounded_rows(rows: tf.Tensor, normalize: bool) -> tf.Tensor:
 
   Args:
     rows: [rows, d]; float32 is what counts of them.
-    normalize: also make short rows longer.
+    normalize: Also make short rows longer.
 
   Returns:
     float64 [rows, d], multiples of 2^-26.

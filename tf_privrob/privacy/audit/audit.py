@@ -145,10 +145,10 @@ def require_reachable(
   """Refuses an audit that could not refute `dp_epsilon`, before any work.
 
   Args:
-    runs: of each kind.
-    dp_epsilon: the figure to be refuted; None: anything above 0 will do.
-    dp_delta: at which it is stated.
-    confidence: of the audit.
+    runs: Number of runs of each kind.
+    dp_epsilon: The figure to be refuted; None: anything above 0 will do.
+    dp_delta: The dp_delta at which it is stated.
+    confidence: Confidence of the audit.
 
   Returns:
     What is reachable.

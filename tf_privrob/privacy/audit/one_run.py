@@ -60,8 +60,8 @@ def p_value(
     correct: c.
     guesses: r.
     canaries: m.
-    dp_epsilon: of the hypothesis.
-    dp_delta: of the hypothesis.
+    dp_epsilon: The dp_epsilon of the hypothesis.
+    dp_delta: The dp_delta of the hypothesis.
   """
   from scipy import special  # on first use
 
@@ -141,7 +141,7 @@ def canaries_for(
   """The least number of canaries, all guessed, that could show more.
 
   Raises:
-    ValueError: no number does, since the term with dp_delta grows with it.
+    ValueError: No number does, since the term with dp_delta grows with it.
   """
   validate.non_negative(dp_epsilon=dp_epsilon)
   prob = 1 / (1 + math.exp(-dp_epsilon))
@@ -175,8 +175,8 @@ def one_run(
       model in any way, not on the coins.
     included: [m], the coins.
     guesses: r, or those to be tried; settled before a look at the scores.
-    dp_delta: at which dp_epsilon is bounded.
-    confidence: of the bound.
+    dp_delta: The dp_delta at which dp_epsilon is bounded.
+    confidence: Confidence of the bound.
   """
   scores, included = np.asarray(scores, float), np.asarray(included, bool)
   if scores.shape != included.shape or scores.ndim != 1:

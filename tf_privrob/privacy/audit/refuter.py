@@ -65,14 +65,15 @@ def refute(
   Args:
     sample: sample(neighbour, count, seed): so many outputs for one of the two
       inputs, of a mechanism or of a step of a training.
-    runs: judged samples of each input.
-    pilots: samples of each input that settle bins and event; default as many.
-    num_bins: of the histogram, equally likely in all pilots together.
-    dp_epsilon: the figure to refute; with too few samples for it the audit is
+    runs: Judged samples of each input.
+    pilots: Samples of each input that settle bins and event; default as many.
+    num_bins: Number of bins of the histogram, equally likely in all pilots
+      together.
+    dp_epsilon: The figure to refute; with too few samples for it the audit is
       refused before any work.
-    dp_delta: at which dp_epsilon is bounded.
-    confidence: of the bound.
-    seed: of the samples.
+    dp_delta: The dp_delta at which dp_epsilon is bounded.
+    confidence: Confidence of the bound.
+    seed: Seed of the samples.
   """
   pilots = runs if pilots is None else pilots
   validate.positive_int(runs=runs, pilots=pilots, num_bins=num_bins)

@@ -28,8 +28,8 @@ class Test:
   """Raises the alarm where side * (statistic - threshold) > 0.
 
   Attributes:
-    statistic: the column of a run's numbers.
-    threshold: of the alarm.
+    statistic: The column of a run's numbers.
+    threshold: Threshold of the alarm.
     side: 1: above it; -1: below.
   """
 
@@ -88,11 +88,11 @@ def best_test(
   sqrt((p (1 - p) + 1 / n) / n), or rare events would win by chance.
 
   Args:
-    with_it: pilot runs with the record, [n, statistics] or [n].
-    without: as many without it.
-    runs: judged runs of each kind, if they are not as many as the pilots.
-    dp_delta: of the bound.
-    confidence: of the bound.
+    with_it: Pilot runs with the record, [n, statistics] or [n].
+    without: As many pilot runs without it.
+    runs: Judged runs of each kind, if they are not as many as the pilots.
+    dp_delta: The dp_delta of the bound.
+    confidence: Confidence of the bound.
   """
   with_it, without = _table(with_it), _table(without)
   count = len(with_it)
@@ -153,14 +153,14 @@ def two_world(
 
   Args:
     run: run(present, seed) of one number, or of one for each statistic.
-    runs: judged runs of each kind.
-    pilots: runs of each kind that settle the test; default as many.
-    statistics: their names.
-    refute: the figure that the audit is to refute; if so many runs cannot, it
+    runs: Judged runs of each kind.
+    pilots: Runs of each kind that settle the test; default as many.
+    statistics: Their names.
+    refute: The figure that the audit is to refute; if so many runs cannot, it
       is refused before any work.
-    dp_delta: at which dp_epsilon is bounded.
-    confidence: of the bound.
-    seed: no seed of a run is used twice.
+    dp_delta: The dp_delta at which dp_epsilon is bounded.
+    confidence: Confidence of the bound.
+    seed: No seed of a run is used twice.
     collect: collect(run, part, present, seeds) gives the table of many runs;
       default one after the other. It may run them at once, or keep them on
       disk.
