@@ -128,20 +128,9 @@ class Certificate:
     cells = dict(zip(csv_fields(), row))
     if cells["abstained"] not in ("0", "1"):
       raise ValueError(f"Expected abstained={cells['abstained']!r} in 0, 1.")
+    del cells["correct"]
     return cls(
-      index=int(cells["index"]),
-      label=int(cells["label"]) if cells["label"] else None,
-      prediction=int(cells["prediction"]),
-      radius=float(cells["radius"]),
-      norm=cells["norm"],
-      abstained=cells["abstained"] == "1",
-      confidence=float(cells["confidence"]),
-      kind=cells["kind"],
-      method=cells["method"],
-      seconds=float(cells["seconds"]),
-      num_draws=int(cells["num_draws"]),
-      stopped=cells["stopped"],
-      model=cells["model"],
+      **{name: _READ.get(name, str)(cell) for name, cell in cells.items()}
     )
 
   def to_text(self) -> str:
@@ -187,6 +176,18 @@ class Certificate:
       "decided": "every radius of interest in reach was certified",
     }[self.stopped]
     return f" Stopped early after {self.num_draws:,} draws: {reason}."
+
+
+_READ = {  # what a cell holds; the others hold text
+  "index": int,
+  "label": lambda cell: int(cell) if cell else None,
+  "prediction": int,
+  "radius": float,
+  "abstained": lambda cell: cell == "1",
+  "confidence": float,
+  "seconds": float,
+  "num_draws": int,
+}
 
 
 def csv_fields() -> tuple[str, ...]:

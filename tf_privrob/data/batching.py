@@ -125,23 +125,19 @@ def gather_chunks(
 
 
 def pipeline(
-  draw: Callable[[int], np.ndarray],
-  x: np.ndarray,
-  y: np.ndarray,
-  physical_batch_size: int,
+  element: Callable[[int], tuple[np.ndarray, ...]],
+  signature: tuple[tf.TensorSpec, ...],
   start_step: int,
   steps: int,
 ) -> tf.data.Dataset:
-  """One element `(x, y, mask)` for each step, gathered while another trains.
+  """One element for each step, gathered while another trains.
 
   Memory: the element in use, one that waits and one in the making; the data
   themselves are read where they are, not copied.
 
   Args:
-    draw: Maps a step to the rows of its logical batch.
-    x: Inputs, `[n, ...]`.
-    y: Labels, `[n]`.
-    physical_batch_size: P.
+    element: Maps a step to its element.
+    signature: What the parts of an element are.
     start_step: First step.
     steps: Number of steps.
 
@@ -151,14 +147,8 @@ def pipeline(
 
   def generate():
     for step in range(start_step, start_step + steps):
-      yield gather_chunks(x, y, draw(step), physical_batch_size)
+      yield element(step)
 
-  chunk = (None, physical_batch_size)
-  signature = (
-    tf.TensorSpec((*chunk, *x.shape[1:]), tf.as_dtype(x.dtype)),
-    tf.TensorSpec(chunk, tf.as_dtype(y.dtype)),
-    tf.TensorSpec(chunk, tf.float32),
-  )
   elements = tf.data.Dataset.from_generator(
     generate, output_signature=signature
   )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -93,16 +94,19 @@ def require_disjoint(public_x: np.ndarray, private_x: np.ndarray) -> None:
   """
   shared = shared_examples(public_x=public_x, private_x=private_x)
   if shared:
-    first = ", ".join(
-      f"{own} (public {other})" for own, other in shared[:_SHOWN]
-    )
-    more = ", ..." if len(shared) > _SHOWN else ""
     raise ValueError(
       f"Expected private examples that are not public, but {len(shared)} of"
-      f" {len(private_x)} occur in both: private {first}{more}. What was"
+      f" {len(private_x)} occur in both: private"
+      f" {listed(shared, 'public')}. What was"
       " trained on them has released them; part the data by data.split_public"
       " or drop these rows."
     )
+
+
+def listed(shared: Sequence[tuple[int, int]], other: str) -> str:
+  """The first of `shared_examples` in words: "17 (public 3), ..."."""
+  first = [f"{row} ({other} {place})" for row, place in shared[:_SHOWN]]
+  return ", ".join(first + ["..."] * (len(shared) > _SHOWN))
 
 
 def shared_examples(**sets: np.ndarray) -> list[tuple[int, int]]:

@@ -57,17 +57,18 @@ class Sampler(abc.ABC):
   def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows of the logical batch of `step`, each at most once."""
 
-  @abc.abstractmethod
   def max_participations(self, start_step: int, steps: int) -> int:
     """The most often that one example can be drawn in a range of one session.
 
-    Over several sessions the bounds add up: a step that is repeated after a
-    crash is drawn anew.
+    Every step, unless a sampler knows better. Over several sessions the bounds
+    add up: a step that is repeated after a crash is drawn anew.
 
     Args:
       start_step: First step of the range.
       steps: Number of steps.
     """
+    del start_step
+    return steps
 
   def describe(self) -> dict[str, str | int | float]:
     """What the accountant and the ledger need, as plain JSON values."""
@@ -115,11 +116,16 @@ class Sampler(abc.ABC):
     x, y = self.check_arrays(x, y)
     validate.positive_int(steps=steps)
     validate.non_negative_int(start_step=start_step)
+    chunk = (None, self.physical_batch_size)
     return batching.pipeline(
-      functools.partial(self.indices, key),
-      x,
-      y,
-      self.physical_batch_size,
+      lambda step: batching.gather_chunks(
+        x, y, self.indices(key, step), self.physical_batch_size
+      ),
+      (
+        tf.TensorSpec((*chunk, *x.shape[1:]), tf.as_dtype(x.dtype)),
+        tf.TensorSpec(chunk, tf.as_dtype(y.dtype)),
+        tf.TensorSpec(chunk, tf.float32),
+      ),
       start_step,
       steps,
     )
@@ -193,10 +199,6 @@ class PoissonSampler(Sampler):
     """The rows drawn at `step`, in increasing order."""
     uniform = key.child("poisson", step).uniform(self.num_examples)
     return np.flatnonzero(uniform < self.sampling_prob)
-
-  def max_participations(self, start_step: int, steps: int) -> int:
-    """Every step: inclusion is rare but never excluded."""
-    return steps
 
   def describe(self) -> dict[str, str | int | float]:
     """Adds the rate that the accountant composes."""
@@ -332,10 +334,6 @@ class FullBatchSampler(Sampler):
     """All rows, whatever the arguments."""
     del key, step
     return np.arange(self.num_examples)
-
-  def max_participations(self, start_step: int, steps: int) -> int:
-    """Every step."""
-    return steps
 
 
 @functools.lru_cache(maxsize=1)

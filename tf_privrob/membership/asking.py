@@ -20,7 +20,6 @@ if TYPE_CHECKING:
   from tf_privrob import bounds
 
 EVALUATION_STEPS = 20
-_SHOWN = 5  # examples that an error names
 _WIDE = 8  # examples at a time for zonotopes and duals
 _NO_ATTACK = (
   "Expected attack_eps=... (or attack=...) for {}, received neither: it is the"
@@ -157,15 +156,14 @@ def require_disjoint(members_x: np.ndarray, nonmembers_x: np.ndarray) -> None:
   Raises:
     ValueError: With how many and the first of their rows.
   """
+  from tf_privrob.data import public
+
   shared = _shared(members_x, nonmembers_x)
   if shared:
-    first = ", ".join(
-      f"{own} (member {other})" for own, other in shared[:_SHOWN]
-    )
-    more = ", ..." if len(shared) > _SHOWN else ""
+    first = public.listed(shared, "member")
     raise ValueError(
       f"Expected non-members that are not members, but {len(shared)} of"
-      f" {len(nonmembers_x)} are: non-member {first}{more}. No attack can tell"
+      f" {len(nonmembers_x)} are: non-member {first}. No attack can tell"
       " these apart; drop them by membership.distinct(members_x,"
       " nonmembers_x)."
     )
