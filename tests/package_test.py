@@ -346,7 +346,7 @@ _TESTED_ELSEWHERE = {
   "papers/transdenoiser": "config denoising published sound",
   "papers/transdenoiser/s_min": "double grids mixed paths spreading",
   "privacy": (
-    "composition dp_sgd_statement ledger_file ledger_format ledger_values"
+    "composition dp_sgd_statement ledger_file ledger_format"
     " loss_distribution renyi run_facts stated statement_text"
   ),
   "privacy/audit": "two_world",

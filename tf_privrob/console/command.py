@@ -180,7 +180,7 @@ class _Parser(flags.ArgumentParser):
     self.syntactic_help = words + (" or None" if optional else "")
 
   def flag_type(self) -> str:
-    """For --help."""
+    """The type, for --help."""
     return self.syntactic_help
 
   def parse(self, argument: Any) -> Any:
@@ -208,7 +208,7 @@ class _Serializer(flags.ArgumentSerializer):
   """Writes tuples as they are typed."""
 
   def serialize(self, value: Any) -> str:
-    """For the default in --help."""
+    """The text of a default in --help."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

@@ -322,7 +322,7 @@ class FullBatchSampler(Sampler):
 
   @property
   def expected_batch_size(self) -> float:
-    """All of them."""
+    """The number of all examples."""
     return float(self.num_examples)
 
   @property

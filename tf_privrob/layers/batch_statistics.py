@@ -41,5 +41,5 @@ class BatchStandardization(tf.keras.layers.Layer):
     return input_shape
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {**super().get_config(), "variance_floor": self.variance_floor}

@@ -35,5 +35,5 @@ class BoundedActivation(tf.keras.layers.Layer):
     return input_shape
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {**super().get_config(), "bound": self.bound}

@@ -123,7 +123,7 @@ class Noise(tf.keras.layers.Layer):
     return input_shape
 
   def get_config(self) -> dict:
-    """For saving. A fixed draw is a weight, so its seed need not be known."""
+    """The settings; a fixed draw is a weight, whose seed need not be known."""
     return {
       **super().get_config(),
       "scale": self.scale,

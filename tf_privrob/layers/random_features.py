@@ -123,7 +123,7 @@ class RandomFourierFeatures(tf.keras.layers.Layer):
     return (input_shape[0], self.num_features)
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {
       **super().get_config(),
       "num_features": self.num_features,

@@ -159,7 +159,7 @@ class Scattering(tf.keras.layers.Layer):
     return (input_shape[0], *sides, input_shape[3] * features)
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {
       **super().get_config(),
       "size": self.size,

@@ -32,7 +32,6 @@ from typing import Any
 from tf_privrob import validate
 from tf_privrob.privacy import ledger_file
 from tf_privrob.privacy import ledger_format
-from tf_privrob.privacy import ledger_values
 
 
 class BudgetExceeded(RuntimeError):  # noqa: N818
@@ -83,7 +82,7 @@ class Ledger:
         process, or belongs to a run with other parameters.
     """
     path = os.path.abspath(os.fspath(path))
-    parameters = ledger_values.plain(parameters=parameters)
+    parameters = ledger_format.plain(parameters=parameters)
     if resume:
       file = ledger_file.resume(path, parameters)
     else:
@@ -152,14 +151,14 @@ class Ledger:
     Raises:
       LedgerError: If steps were charged for another plan, or for fewer steps.
     """
-    parameters = ledger_values.plain(parameters=parameters)
+    parameters = ledger_format.plain(parameters=parameters)
     if max_steps is not None:
       validate.positive_int(max_steps=max_steps)
       max_steps = int(max_steps)
     with self._mutex:
       self._file.check()
       if self._plan is not None and self._steps:
-        ledger_values.require_same(self._path, "plan", self._plan, parameters)
+        ledger_format.require_same(self._path, "plan", self._plan, parameters)
         self._require_no_more(max_steps)
       if (self._plan, self._max_steps) != (parameters, max_steps):
         with self._closed_on_failure():
@@ -228,12 +227,12 @@ class Ledger:
       raise ValueError(
         f"Expected letters, digits or any of '_.-' in name={name!r}."
       )
-    settings = ledger_values.plain(settings=settings)
+    settings = ledger_format.plain(settings=settings)
     with self._mutex:
       self._file.check()
       known = self._releases.get(name, ledger_format.ReleaseEntry(0, None))
       if known.settings is not None:
-        ledger_values.require_same(self._path, name, known.settings, settings)
+        ledger_format.require_same(self._path, name, known.settings, settings)
       count = known.count + 1
       line = {"type": "release", "name": name, "count": count}
       line = {**line, "settings": settings, "session": self._session}

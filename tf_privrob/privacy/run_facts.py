@@ -140,7 +140,7 @@ class RunFacts:
     }
 
   def assumptions(self) -> tuple[statement.Assumption, ...]:
-    """On counting, on randomness and on the initial weights."""
+    """What is assumed of counting, randomness and the initial weights."""
     found = [
       _LEDGER if self.ledger else _COUNTER,
       statement.Assumption(

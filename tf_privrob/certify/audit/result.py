@@ -163,7 +163,7 @@ class CertificateAudit:
 
   @property
   def interval(self) -> tuple[float, float]:
-    """Of the rate, at 95 % (Clopper and Pearson)."""
+    """The interval of the rate, at 95 % (Clopper and Pearson)."""
     return binomial.interval(self.violations, self.count)
 
   @property

@@ -170,7 +170,7 @@ class Search:
     return {name: np.asarray(value) for name, value in found.items()}, closest
 
   def worst(self, x, classes, radii, neighbours, seed):
-    """Of all attacks' points each row's worst, and its margin.
+    """Each row's worst point of all attacks, and its margin.
 
     It is the one with the largest margin, by the same draws for all.
     """

@@ -46,7 +46,7 @@ class FeatureBound:
     return self.constants[certificate.NORMS.index(norm)]
 
   def after(self, before: linear_head.Elementwise) -> FeatureBound:
-    """Of f(scale x + offset), rounded before f too."""
+    """The bound of f(scale x + offset), rounded before f too."""
     scale = float(np.abs(before.scale).max())
     offset = float(np.linalg.norm(before.size))
     growth = rounding.growth(before.terms, before.unit)

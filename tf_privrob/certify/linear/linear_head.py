@@ -47,7 +47,7 @@ class Elementwise:
 
   @classmethod
   def identity(cls, shape: Sequence[int]) -> Elementwise:
-    """Of inputs of this shape."""
+    """What leaves inputs of this shape as they are."""
     zeros = np.zeros(shape)
     place = np.arange(zeros.size).reshape(shape)
     return cls(place, zeros + 1, zeros, zeros, zeros + 1)

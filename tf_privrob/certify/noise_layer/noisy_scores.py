@@ -298,13 +298,13 @@ class NoisyScores:
     return tf.reduce_sum(tf.where(counted[:, tf.newaxis], parts, 0.0), axis=1)
 
   def _logits(self, item: Pass, noisy: tf.Tensor) -> tf.Tensor:
-    """Of what the noise of this pass was added to."""
+    """The logits of what the noise of this pass was added to."""
     if item.position == "hidden":
       return self._model.logits_from_hidden(noisy)
     return self._model.logits_with_noise(noisy, None, None)
 
   def _parts(self, copies: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Of each row, [5, B, K]: see `_scores`."""
+    """What `_scores` reads, of each row, [5, B, K]."""
     log_scores, off = 0.0, 0.0
     for item, noisy in zip(self._passes, copies):
       logits = self._logits(item, noisy)
@@ -327,7 +327,7 @@ class NoisyScores:
 def _scores(
   sums: np.ndarray, num_draws: int, index: int, seconds: float, slack: float
 ) -> score_bounds.Scores:
-  """Of sums of scores, their squares, votes, failures and rounding, [5, K]."""
+  """Reads sums of scores, their squares, votes, failures, rounding, [5, K]."""
   total, squares, counts, broken, off = sums
   if broken.any():
     raise ValueError(

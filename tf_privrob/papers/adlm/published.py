@@ -157,14 +157,14 @@ class AdLM(method.Method):
 
   @property
   def input_scale(self) -> float:
-    """Of the noise on a feature of average relevance (beta = 1)."""
+    """The scale of the noise on a feature of average relevance (beta = 1)."""
     return self.input_sensitivity / (
       self.config.dp_epsilon_features * self.config.batch_size
     )
 
   @property
   def label_scale(self) -> float:
-    """Of the noise on a coefficient of the last kernel."""
+    """The scale of the noise on a coefficient of the last kernel."""
     sensitivity = functional.adlm_label_sensitivity(
       *self._parts.last.kernel.shape
     )
@@ -226,7 +226,7 @@ class AdLM(method.Method):
 
   @classmethod
   def has_fixed_batches(cls, config) -> bool:
-    """As the paper has them."""
+    """The batches have one size, as the paper has them."""
     del config
     return True
 

@@ -159,7 +159,7 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
     return self.layer.compute_output_shape(input_shape)
 
   def get_config(self) -> dict:
-    """For saving; the draws are weights."""
+    """The settings, for saving; the draws are weights."""
     return {
       **super().get_config(),
       "layer": tf.keras.saving.serialize_keras_object(self.layer),
@@ -173,7 +173,7 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
 
   @classmethod
   def from_config(cls, config):
-    """For loading; the layer is one of those that a file may name."""
+    """A layer from its settings; the one inside is one that a file may name."""
     config = dict(config)
     layer = rebuilding.rebuild(config.pop("layer"))
     return cls(layer, **config)

@@ -139,19 +139,19 @@ class FunctionalNoise:
 
   @property
   def input_scale(self) -> float:
-    """Of chi_1 / m: Delta_R / (m eps_1)."""
+    """The scale of chi_1 / m: Delta_R / (m eps_1)."""
     return self.reconstruction_sensitivity / (
       self.batch_size * self.effective_dp_epsilon_features
     )
 
   @property
   def hidden_scale(self) -> float:
-    """Of 2 chi_2 / m."""
+    """The scale of 2 chi_2 / m."""
     return 2 * self.input_scale
 
   @property
   def label_scale(self) -> float:
-    """Of chi_3 / m: Delta_L2 / (m eps_2)."""
+    """The scale of chi_3 / m: Delta_L2 / (m eps_2)."""
     return self.label_sensitivity / (self.batch_size * self.dp_epsilon_labels)
 
   @property

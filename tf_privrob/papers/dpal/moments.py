@@ -27,7 +27,7 @@ _ROWS, _MEMORY = 2000, 2**25  # images, and numbers of theirs, at a time
 
 
 def objective_sensitivity(patch: int, positions: int, norm: str) -> float:
-  """Of M = sum p (1/2 - p)^T under replace-one, for |p| <= 1.
+  """The sensitivity of M = sum p (1/2 - p)^T under replace-one, |p| <= 1.
 
   |p|_1 <= d, |1/2 - p|_1 <= 1.5 d, and the same with sqrt(d) in l2: twice the
   product, times the number of patches. `PatchMoments` releases M's ingredients

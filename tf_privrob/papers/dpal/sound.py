@@ -192,7 +192,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     }
 
   def _moment_release(self) -> privacy.Release:
-    """As often as it was begun; once if it is still to come."""
+    """The release, as often as it was begun; once if it is still to come."""
     record = self._run_record.get("moments")
     if record is None:
       record = {**self._moment_settings(), "releases": 1}

@@ -92,7 +92,7 @@ class LinearMethod(method.Method):
     state.refuse_writes(features.get_concrete_function(images).graph)
 
   def assumptions(self) -> tuple[privacy.Assumption, ...]:
-    """That z is public, where it is more than the input."""
+    """It is assumed that z is public, where it is more than the input."""
     return (PUBLIC_FEATURES,) if self._front.has_weights else ()
 
   def certifier(self, norm: str = "l2") -> certify.LinearMargin:
@@ -145,7 +145,7 @@ class _Front:
     self._by_row = gradients.row_by_row(self._model)
 
   def features(self, images) -> tf.Tensor:
-    """Of each row from that row alone, whatever the layers are."""
+    """The features of each row from that row alone, whatever the layers are."""
     found = self._by_row(images)
     return tf.reshape(found, [-1, self._model.output_shape[-1]])
 

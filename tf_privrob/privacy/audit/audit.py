@@ -30,7 +30,7 @@ class LowerBound:
   reachable: float
 
   def to_json(self) -> dict[str, Any]:
-    """As plain values."""
+    """The record as plain values."""
     return dataclasses.asdict(self)
 
 

@@ -225,7 +225,7 @@ def _table(values) -> np.ndarray:
 
 
 def _share_beyond(ordered, thresholds, side) -> np.ndarray:
-  """Of sorted values beyond each threshold."""
+  """The share of sorted values beyond each threshold."""
   below = np.searchsorted(ordered, thresholds, side="right")
   count = len(ordered) - below if side > 0 else below
   return count / len(ordered)
