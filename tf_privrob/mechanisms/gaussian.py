@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tensorflow as tf
 from scipy import optimize
 from scipy import special
@@ -24,26 +25,33 @@ def gaussian_dp_delta(noise_multiplier: float, dp_epsilon: float) -> float:
 
     dp_delta = Phi(-t) - exp(dp_epsilon) Phi(-t - m).
 
-  Since exp(dp_epsilon) phi(t + m) = phi(t), the second term is phi(t) R(t + m)
-  with the Mills ratio R, which neither overflows nor cancels.
-
   Args:
     noise_multiplier: Standard deviation over l2 sensitivity.
     dp_epsilon: The privacy parameter, >= 0.
   """
   validate.positive(noise_multiplier=noise_multiplier)
   validate.non_negative(dp_epsilon=dp_epsilon)
-  shift = 1.0 / noise_multiplier
-  t = dp_epsilon / shift - shift / 2
-  density = math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
-  if t < 0:
-    return float(special.ndtr(-t) - density * _mills_ratio(t + shift))
-  return density * max(0.0, _mills_ratio(t) - _mills_ratio(t + shift))
+  return float(gaussian_profile(1.0 / noise_multiplier, dp_epsilon))
 
 
-def _mills_ratio(x: float) -> float:
-  """Phi(-x) / phi(x)."""
-  return math.sqrt(math.pi / 2) * float(special.erfcx(x / math.sqrt(2)))
+def gaussian_profile(shift: float, dp_epsilon: np.ndarray) -> np.ndarray:
+  """The dp_delta of N(shift, 1) against N(0, 1) at each dp_epsilon.
+
+  It is that of `gaussian_dp_delta`, m = shift. Since exp(dp_epsilon) phi(t + m)
+  = phi(t), the second term is phi(t) R(t + m) with the Mills ratio R(x) =
+  Phi(-x) / phi(x), which neither overflows nor cancels.
+  """
+  validate.positive(shift=shift)
+  t = np.asarray(dp_epsilon, np.float64) / shift - shift / 2
+
+  def mills(x):
+    return math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2))
+
+  density = np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+  # Where t > 0 the two terms have a common factor, so that less cancels.
+  near = special.ndtr(-t) - density * mills(t + shift)
+  far = density * (mills(np.maximum(t, 0)) - mills(np.maximum(t, 0) + shift))
+  return np.maximum(np.where(t > 0, far, near), 0.0)
 
 
 def gaussian_dp_epsilon(noise_multiplier: float, dp_delta: float) -> float:

@@ -6,8 +6,8 @@ for a budget, `statement` the claimed, proven and audited guarantee side by
 side, with what `run_facts` says of the training, and `ledger` the write-ahead
 record that a crash can only make too large. `two_world`, `one_run` and
 `refuter` audit a training, and `audit` holds the bounds that they rest on;
-`canaries` are the records they look for. None of it but `gaussian_lower_bound`
-needs TensorFlow, and `dp_accounting` is imported on first use.
+`canaries` are the records they look for. TensorFlow and `dp_accounting` are
+imported on first use, the former by `gaussian_lower_bound` and `gaussian_mu`.
 """
 
 from __future__ import annotations

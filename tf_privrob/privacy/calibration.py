@@ -6,8 +6,6 @@ import functools
 import math
 from typing import Callable
 
-from scipy import optimize
-
 from tf_privrob import validate
 from tf_privrob.privacy import accounting
 from tf_privrob.privacy import composition
@@ -164,6 +162,8 @@ def _root(
   one is within the target and the other is not. What is returned was looked at
   itself, so that it holds whatever the method assumes of the figure.
   """
+  from scipy import optimize  # on first use
+
   within, above = [], []
 
   def excess(x: float) -> float:
