@@ -132,7 +132,7 @@ class SoundAdLM(dp_sgd.DPSGD):
 
   @property
   def mechanism(self) -> mechanisms.Mechanism:
-    """How the relevance map is released, at the clipping norm as sensitivity."""
+    """Releases the relevance map; its sensitivity is the clipping norm."""
     config = self.config
     norm, dp_epsilon = config.relevance_clip_norm, config.relevance_dp_epsilon
     if config.relevance_mechanism == "laplace":
