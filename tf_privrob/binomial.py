@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from scipy import special
 
 from tf_privrob import validate
@@ -63,14 +64,8 @@ def tail(successes: int, trials: int, prob: float) -> float:
 
 def quantile(trials: int, prob: float, level: float) -> int:
   """Smallest k with P(Binomial(trials, prob) <= k) >= level."""
-  low, high = 0, trials
-  while low < high:
-    middle = (low + high) // 2
-    if special.bdtr(middle, trials, prob) >= level:
-      high = middle
-    else:
-      low = middle + 1
-  return low
+  values = special.bdtr(np.arange(trials + 1), trials, prob)
+  return int(np.argmax(values >= level))
 
 
 def unanimous(trials: int, failure_prob: float) -> float:

@@ -43,7 +43,7 @@ def to_jsonable(value: Any) -> Any:
   sequences, nested in any way.
 
   Raises:
-    TypeError: for anything else, by its type, rather than writing its repr.
+    TypeError: For anything else, by its type, rather than writing its repr.
   """
   if dataclasses.is_dataclass(value) and not isinstance(value, type):
     fields = dataclasses.fields(value)

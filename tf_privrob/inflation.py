@@ -18,10 +18,10 @@ def sentence(
   """How large an error of the radii would have been seen.
 
   Args:
-    violations: rows that fell inside their radii.
-    count: rows attacked.
-    inflated: by factor, rows that fell inside radii times as large.
-    detectable: smallest factor whose rows would have been a verdict of
+    violations: Rows that fell inside their radii.
+    count: Rows attacked.
+    inflated: By factor, rows that fell inside radii times as large.
+    detectable: Smallest factor whose rows would have been a verdict of
       "violated"; inf if none is.
   """
   first = f"Violations inside the stated radii: {violations:,} of {count:,}; "

@@ -16,12 +16,12 @@ class Progress:
   most every `interval` seconds, so hours of work stay readable.
 
   Args:
-    total: units of work in all, counting those `done` by an earlier session.
-    label: what is being done.
-    done: units that were done before this session (a resumed run).
-    interval: seconds between two lines; 0.2 on a terminal.
-    stream: where to write, standard error by default.
-    clock: seconds; a test passes its own.
+    total: Units of work in all, counting those `done` by an earlier session.
+    label: What is being done.
+    done: Units that were done before this session (a resumed run).
+    interval: Seconds between two lines; 0.2 on a terminal.
+    stream: Where to write, standard error by default.
+    clock: Seconds; a test passes its own.
   """
 
   def __init__(

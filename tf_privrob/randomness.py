@@ -43,8 +43,8 @@ def fold_in(seed, *numbers):
   with a plain Python integer 32, which can be searched. These keep 64.
 
   Args:
-    seed: shape [2].
-    *numbers: whole numbers or integer tensors.
+    seed: Shape [2].
+    *numbers: Whole numbers or integer tensors.
   """
   import tensorflow as tf
 

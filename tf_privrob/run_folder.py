@@ -32,7 +32,7 @@ class RunFolder:
   error with the path, since silently ignoring it could hide a spent budget.
 
   Args:
-    path: the folder; it is created on the first write, not before.
+    path: The folder; it is created on the first write, not before.
   """
 
   def __init__(self, path: PathLike):
@@ -101,7 +101,7 @@ class RunFolder:
     """Reads the JSON object in `name`, or None if there is no such file.
 
     Raises:
-      ValueError: if the file exists but is not a JSON object.
+      ValueError: If the file exists but is not a JSON object.
     """
     return files.read_json(self.file(name))
 
@@ -119,7 +119,7 @@ class RunFolder:
     What is called `nonprivate/...` in it goes to a file of its own there.
 
     Raises:
-      ValueError: if the row has no `epoch`, by which rows are ordered.
+      ValueError: If the row has no `epoch`, by which rows are ordered.
     """
     if not isinstance(row.get("epoch"), (int, float, np.number)):
       raise ValueError(

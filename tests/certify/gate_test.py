@@ -241,7 +241,7 @@ def test_other_readers_refuse_too(name):
 def test_norms_of_a_changed_layer_are_refused():
   layer = _layers.Dense(3)
   layer(X)
-  certify.layer_norms(layer)
+  certify.linear_map(layer).norms()
   with pytest.raises(ValueError, match=r"Dense .*call was replaced"):
     certify.prefix_norms([_changed(layer)], (6,))
   features = our_layers.RandomFourierFeatures(5)

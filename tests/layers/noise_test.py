@@ -127,12 +127,6 @@ def test_scale_zero_adds_nothing():
     assert not noise_of(layers.LaplaceNoise(0.0, fixed=fixed)).any()
 
 
-def test_from_mechanism():
-  mechanism = mechanisms.LaplaceMechanism(l1_sensitivity=3.0, dp_epsilon=0.5)
-  layer = layers.LaplaceNoise.from_mechanism(mechanism, fixed=False, seed=9)
-  assert (layer.scale, layer.fixed, layer.seed) == (6.0, False, 9)
-
-
 @pytest.mark.parametrize("fixed", [True, False])
 def test_copied_channels(fixed):
   """One Laplace value a pixel, in all channels; pixels stay independent."""
@@ -221,9 +215,3 @@ def test_copied_channels_need_channels():
   """On a vector, one value would serve all features."""
   with pytest.raises(ValueError, match=r"channels.*received \(4, 6\)"):
     layers.LaplaceNoise(1.0, copied_channels=True)(tf.zeros([4, 6]))
-
-
-def test_a_mechanism_of_another_law_is_refused():
-  gaussian = mechanisms.GaussianMechanism(1.0, 2.0)
-  with pytest.raises(ValueError, match=r"LaplaceMechanism.*GaussianMechanism"):
-    layers.LaplaceNoise.from_mechanism(gaussian)

@@ -5,6 +5,7 @@ import tensorflow as tf
 from tf_privrob import bounds
 from tf_privrob import membership
 from tf_privrob import models
+from tf_privrob.membership import asking
 
 _EPS = 0.1
 
@@ -24,7 +25,7 @@ def points():
 
 @pytest.fixture(scope="module")
 def outputs(network, points):
-  return membership.outputs_of(
+  return membership.Request(
     network,
     *points,
     attack_eps=_EPS,
@@ -32,7 +33,7 @@ def outputs(network, points):
     targeted=True,
     batch_size=8,
     progress=False,
-  )
+  )()
 
 
 def _loss(network, x, y):
@@ -94,7 +95,7 @@ def test_worst_cases_bound_the_attack(points, outputs):
 def test_a_final_softmax_is_taken_off(network, points, outputs):
   probabilities = tf.keras.layers.Softmax()(network.output)
   soft = tf.keras.Model(network.input, probabilities)
-  found = membership.outputs_of(soft, *points, progress=False)
+  found = membership.Request(soft, *points, progress=False)()
   np.testing.assert_allclose(found.benign[0], outputs.benign[0], atol=1e-5)
   assert found.adversarial is None
 
@@ -105,9 +106,9 @@ def test_random_starts_are_the_seeds(network, points):
   attack = attacks.PGD(_EPS, steps=1, step_size=1e-3)
 
   def ask(seed):
-    return membership.outputs_of(
+    return membership.Request(
       network, *points, attack=attack, seed=seed, progress=False
-    ).adversarial[0]
+    )().adversarial[0]
 
   np.testing.assert_array_equal(ask(1), ask(1))
   assert np.abs(ask(1) - ask(2)).max() > 1e-3
@@ -118,7 +119,7 @@ def test_what_is_refused(network, points):
 
   def ask(**settings):
     fields = {"members": (x, y), "nonmembers": others, **settings}
-    return membership.outputs_of(network, progress=False, **fields)
+    return membership.Request(network, progress=False, **fields)()
 
   overlap = (np.concatenate([others[0], x[3:5]]), np.zeros(19, int))
   with pytest.raises(
@@ -135,7 +136,7 @@ def test_what_is_refused(network, points):
     ask(targeted=True)
   with pytest.raises(ValueError, match="for worst-case logits"):
     ask(domain=bounds.Interval())
-  attack = membership.evaluation_attack(0.2)
+  attack = asking.evaluation_attack(0.2)
   with pytest.raises(ValueError, match="Expected one radius"):
     ask(attack=attack, attack_eps=0.1)
 

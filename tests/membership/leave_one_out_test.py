@@ -3,6 +3,7 @@ import pytest
 from scipy import special
 
 from tf_privrob import membership
+from tf_privrob.membership import leave_one_out
 
 
 def _nearest(x, y):
@@ -71,7 +72,7 @@ def test_groups_have_one_point_of_every_class_and_none_twice():
 
 
 def test_the_json_form_is_sorted():
-  found = membership.Sensitivity(
+  found = leave_one_out.Sensitivity(
     np.array([4, 7]), np.array([0.9, 0.8]), np.array([0.2, 0.6])
   ).to_json()
   assert found["indices"] == [7, 4]

@@ -3,6 +3,7 @@ import pytest
 from scipy import stats
 
 from tf_privrob import membership
+from tf_privrob.membership import likelihood_ratio
 
 
 def _game(models=16, points=600, effect=1.0, seed=0, spread=3.0):
@@ -22,8 +23,12 @@ def _game(models=16, points=600, effect=1.0, seed=0, spread=3.0):
 @pytest.mark.parametrize("shared", [True, False])
 def test_parity_with_scipy_point_by_point(shared):
   scores, references, is_in = _game(points=40)
-  found = membership.lira_scores(scores, references, is_in, "online", shared)
-  offline = membership.lira_scores(scores, references, is_in, "offline", shared)
+  found = likelihood_ratio.lira_scores(
+    scores, references, is_in, "online", shared
+  )
+  offline = likelihood_ratio.lira_scores(
+    scores, references, is_in, "offline", shared
+  )
   columns = range(40)
 
   def values(column, inside):
@@ -72,8 +77,8 @@ def test_nothing_is_found_where_training_leaves_no_trace():
 
 def test_with_few_models_one_variance_is_taken():
   scores, references, is_in = _game(models=8)
-  chosen = membership.lira_scores(scores, references, is_in)
-  shared = membership.lira_scores(
+  chosen = likelihood_ratio.lira_scores(scores, references, is_in)
+  shared = likelihood_ratio.lira_scores(
     scores, references, is_in, global_variance=True
   )
   np.testing.assert_array_equal(chosen.members, shared.members)
@@ -84,8 +89,8 @@ def test_scores_of_reference_models_as_scores():
   given = [
     membership.Scores("benign_margin", row[:10], row[10:]) for row in references
   ]
-  first = membership.lira_scores(scores, given, is_in)
-  second = membership.lira_scores(scores, references, is_in)
+  first = likelihood_ratio.lira_scores(scores, given, is_in)
+  second = likelihood_ratio.lira_scores(scores, references, is_in)
   np.testing.assert_array_equal(first.members, second.members)
 
 
@@ -99,7 +104,7 @@ def test_failures():
   never[:, 7] = False
   with pytest.raises(ValueError, match=r"trained with it.*1 points .* is 7"):
     membership.lira(scores, references, never)
-  membership.lira_scores(scores, references, never, "offline")
+  likelihood_ratio.lira_scores(scores, references, never, "offline")
   always = np.ones_like(is_in)
   with pytest.raises(ValueError, match="trained without it"):
     membership.lira(scores, references, always, "offline")

@@ -9,7 +9,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from tf_privrob import mechanisms
 from tf_privrob import privacy
-from tf_privrob.privacy import gaussian_dp
+from tf_privrob.mechanisms import gaussian as gaussian_lib
 
 _SAMPLED = [(1.5, 0.04, 2250), (0.6, 0.01, 500), (2.0, 0.1, 100)]
 
@@ -45,11 +45,11 @@ def test_the_gaussian_is_above_the_profile_everywhere(run):
     noise, sampling_prob=prob, value_discretization_interval=1e-4
   ).self_compose(steps)
   grid = np.sort(np.random.default_rng(1).uniform(0, 12, 2000))
-  gaussian = np.maximum(gaussian_dp.gaussian_profile(mu, grid), 1e-10)
+  gaussian = np.maximum(gaussian_lib.gaussian_profile(mu, grid), 1e-10)
   for pmf in (pld._pmf_remove, pld._pmf_add):
     assert np.all(pmf.get_delta_for_epsilon(grid) <= gaussian * (1 + 1e-3))
   # No smaller mu would do: one that is 1% below is exceeded somewhere.
-  less = np.maximum(gaussian_dp.gaussian_profile(0.99 * mu, grid), 1e-10)
+  less = np.maximum(gaussian_lib.gaussian_profile(0.99 * mu, grid), 1e-10)
   assert np.any(pld.get_delta_for_epsilon(grid) > less)
 
 
@@ -137,5 +137,5 @@ def test_profile_is_the_gaussian_mechanisms():
   for mu in (0.01, 0.5, 3.0):
     for dp_epsilon in (0.0, 0.01, 1.0, 10.0):
       exact = mechanisms.gaussian_dp_delta(1 / mu, dp_epsilon)
-      found = gaussian_dp.gaussian_profile(mu, np.array([dp_epsilon]))[0]
+      found = gaussian_lib.gaussian_profile(mu, np.array([dp_epsilon]))[0]
       assert found == pytest.approx(exact, rel=1e-9, abs=1e-300)

@@ -32,12 +32,12 @@ def _lines(path):
 
 def test_charges_are_on_the_disk_at_once(path):
   with ledger_cases.open_ledger(path, max_steps=10) as ledger:
-    assert (ledger.steps, ledger.session, ledger.remaining) == (0, 0, 10)
+    assert (ledger.steps, ledger.session, ledger.max_steps) == (0, 0, 10)
     assert ledger.charge() == 1
     assert privacy.read_ledger(path).steps == 1
     assert ledger.charge(4) == 5
     assert privacy.read_ledger(path).steps == 5
-    assert (ledger.steps, ledger.remaining) == (5, 5)
+    assert (ledger.steps, ledger.max_steps) == (5, 10)
 
 
 def test_synced_before_charge_returns(path, monkeypatch):
@@ -137,7 +137,7 @@ def test_budget_stops_before_the_step(path):
     ledger.charge(2)
     with pytest.raises(privacy.BudgetExceeded, match=r"5 .* \+ 1 .* > 5"):
       ledger.charge()
-    assert ledger.remaining == 0
+    assert ledger.steps == ledger.max_steps
   with ledger_cases.open_ledger(path, resume=True, max_steps=5) as ledger:
     with pytest.raises(RuntimeError, match="allowed by the privacy budget"):
       ledger.charge()

@@ -141,7 +141,7 @@ def test_the_seed_is_the_first_thing_said():
   assert plain.condition == ""
   assert "seed" not in plain.text()
   assert "keyed by the operating system" in plain.side_channels
-  assert plain.proven_text == str(plain.proven)
+  assert f"proven {plain.proven} / audited" in plain.text()
 
 
 def test_without_a_ledger_none_is_cited():

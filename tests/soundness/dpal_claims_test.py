@@ -21,6 +21,7 @@ from tf_privrob import mechanisms
 from tf_privrob import models
 from tf_privrob import papers
 from tf_privrob import randomness
+from tf_privrob.certify.noise_layer import score_bounds
 
 _layers = tf.keras.layers
 
@@ -478,7 +479,7 @@ def test_theorem_1_holds_for_expectations():
       p2, p1 = sorted(score(x) for score in scores)
       top = scores[0] if scores[0](x) == p1 else scores[1]
       other = scores[1] if top is scores[0] else scores[0]
-      radius = float(certify.robust_epsilon(p1, p2)) * (1 - 1e-9)
+      radius = float(score_bounds.robust_epsilon(p1, p2)) * (1 - 1e-9)
       for change in (-radius, radius):
         tried += 1
         assert top(x + change) >= other(x + change) * (1 - 1e-12)
@@ -489,7 +490,7 @@ def test_theorem_1_fails_for_the_empirical_mean():
   """f = 1[x + N > 0] at the edge: nearly every second sample errs."""
   x = 0.05
   p1, p2 = stats.laplace.sf(-x), stats.laplace.cdf(-x)
-  radius = float(certify.robust_epsilon(p1, p2))
+  radius = float(score_bounds.robust_epsilon(p1, p2))
   p_moved = stats.laplace.sf(-(x - radius))
   assert p_moved > 0.5  # the expectation keeps its class
   wrong = special.bdtr(1000, 2000, p_moved)  # P(votes for it <= half)
@@ -548,7 +549,7 @@ def test_equation_16_hidden_sensitivity_is_no_bound():
       formula = papers.paper_hidden_sensitivity(theta, units)
       assert float(size) > 9 * formula
   assert float(size) > 12 * papers.released_hidden_sensitivity(kernel, 196)
-  bound = certify.layer_norms(layer, (28, 28, 1)).bound("linf", "l1")
+  bound = certify.linear_map(layer, (28, 28, 1)).norms().bound("linf", "l1")
   assert float(size) <= bound  # what `linear_norms` computes is one
 
 

@@ -51,12 +51,12 @@ class APGD(gradient.PGD):
   attack (2021), which adapts how many coordinates a step moves, is another.
 
   Attributes:
-    steps: number of steps; each is one forward and one backward pass, and one
+    steps: Number of steps; each is one forward and one backward pass, and one
       more at the start.
-    step_size: the first eta; None: 2 attack_eps.
-    keep_best: always True.
-    momentum: the paper's alpha.
-    rho: share of rising steps that lets eta stand.
+    step_size: The first eta; None: 2 attack_eps.
+    keep_best: Always True.
+    momentum: The paper's alpha.
+    rho: Share of rising steps that lets eta stand.
   """
 
   steps: int = 100
@@ -145,7 +145,7 @@ class _Point(NamedTuple):
 
 
 class _State(NamedTuple):
-  """What is remembered since the last checkpoint, one entry an example."""
+  """What is remembered since the last checkpoint, one entry per example."""
 
   size: tf.Tensor
   rises: tf.Tensor

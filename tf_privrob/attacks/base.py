@@ -46,11 +46,11 @@ class Attack(abc.ABC):
     Args:
       logits_fn: Keras model or callable from a batch to logits; if it has a
         parameter `seed`, it receives a fresh one at every step.
-      x: clean inputs, floats in `value_range`, batch first.
-      y: sparse labels; the targets of a targeted attack.
-      seed: an int or a shape-[2] int tensor.
-      attack_eps: what replaces the attack's own radius, so that a training
-        step may draw it: a scalar, or one radius an example, of shape [n].
+      x: Clean inputs, floats in `value_range`, batch first.
+      y: Sparse labels; the targets of a targeted attack.
+      seed: An int or a shape-[2] int tensor.
+      attack_eps: What replaces the attack's own radius, so that a training
+        step may draw it: a scalar, or one radius per example, of shape [n].
     """
 
   def compile(
@@ -62,10 +62,10 @@ class Attack(abc.ABC):
     """Returns `fn(x, y, seed, attack_eps=None)`, traced once per shape.
 
     Args:
-      logits_fn: as for the attack itself.
+      logits_fn: The model or function, as for the attack itself.
       jit_compile: XLA; None uses it on accelerators only, since it slows
         convolutions on CPU down by several times.
-      split_batch: on CPU, run pieces of the batch side by side. Pass False for
+      split_batch: On CPU, run pieces of the batch side by side. Pass False for
         a model whose examples see each other (batch statistics). Models that
         take a seed are never split.
     """
@@ -111,9 +111,9 @@ class GradientAttack(Attack):
   """Ascends a loss inside a ball: start, then gradient, step and project.
 
   Attributes:
-    attack_eps: radius of the ball, in units of the value range.
+    attack_eps: Radius of the ball, in units of the value range.
     norm: "linf", "l2" or "l1".
-    value_range: valid inputs; adversarial examples stay inside.
+    value_range: Valid inputs; adversarial examples stay inside.
     targeted: `y` holds the labels to reach, not those to leave.
     loss: "cross_entropy", "margin" or "dlr"; the last two do not fade with a
       saturated softmax.

@@ -29,15 +29,15 @@ class CarliniWagnerL2(base.Attack):
   minutes for a hundred images on CPU.
 
   Attributes:
-    attack_eps: perturbations longer than this are scaled back to it (they then
+    attack_eps: Perturbations longer than this are scaled back to it (they then
       seldom succeed); None returns the smallest perturbation found.
-    value_range: valid inputs.
+    value_range: Valid inputs.
     targeted: `y` holds the labels to reach.
-    confidence: margin by which the prediction must change.
-    binary_search_steps: number of trade-off constants tried.
+    confidence: Margin by which the prediction must change.
+    binary_search_steps: Number of trade-off constants tried.
     max_iterations: Adam steps for each constant.
-    learning_rate: of Adam.
-    initial_const: first trade-off constant.
+    learning_rate: Learning rate of Adam.
+    initial_const: First trade-off constant.
   """
 
   attack_eps: float | None = None

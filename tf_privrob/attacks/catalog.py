@@ -30,11 +30,11 @@ def by_name(name: str, **fields: Any) -> base.Attack:
   """Builds an attack: `by_name("pgd", attack_eps=0.3, steps=20)`.
 
   Args:
-    name: one of `NAMES`; "ifgsm" is BIM and "madry" is PGD.
-    **fields: fields of that attack's dataclass.
+    name: One of `NAMES`; "ifgsm" is BIM and "madry" is PGD.
+    **fields: Fields of that attack's dataclass.
 
   Raises:
-    ValueError: for an unknown name or field, with the nearest known one.
+    ValueError: For an unknown name or field, with the nearest known one.
   """
   validate.one_of(NAMES, attack=name)
   known = [field.name for field in dataclasses.fields(_CLASSES[name])]
@@ -52,7 +52,7 @@ def accepted(name: str, **fields: Any) -> dict[str, Any]:
   """Those of the fields that the attack has: `steps` is not one of FGSM's.
 
   Raises:
-    ValueError: for an unknown name, and where the attack has another norm.
+    ValueError: For an unknown name, and where the attack has another norm.
   """
   validate.one_of(NAMES, attack=name)
   known = {field.name for field in dataclasses.fields(_CLASSES[name])}

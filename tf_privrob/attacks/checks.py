@@ -216,13 +216,13 @@ def full(
   """All checks on one batch; about five runs of the attack.
 
   Args:
-    attack: an untargeted gradient attack, or an ensemble of some; members that
+    attack: An untargeted gradient attack, or an ensemble of some; members that
       are not gradient attacks are passed over.
-    logits_fn: the attacked model, as for `evaluate`.
-    x: some tens to hundreds of clean inputs.
-    y: true labels.
-    seed: an int or a shape-[2] int tensor.
-    verdict_draws: forward passes per verdict for a randomised model.
+    logits_fn: The attacked model, as for `evaluate`.
+    x: Some tens to hundreds of clean inputs.
+    y: True labels.
+    seed: An int or a shape-[2] int tensor.
+    verdict_draws: Forward passes per verdict for a randomised model.
 
   Returns:
     The warnings, without repetitions.

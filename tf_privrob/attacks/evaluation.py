@@ -27,19 +27,19 @@ class AttackResult:
   """What an attack did to a model.
 
   Attributes:
-    accuracy: share of examples that are classified correctly both clean and
+    accuracy: Share of examples that are classified correctly both clean and
       under attack (the clean input is always within the attacker's reach).
-    clean_accuracy: share of examples that are classified correctly clean.
+    clean_accuracy: Share of examples that are classified correctly clean.
     success: [n] bool; untargeted: the example is misclassified, clean or under
       attack; targeted: the model says the target under attack.
     x_adv: [n, ...] adversarial examples; where the clean input is misclassified
       already, an untargeted attack leaves it as it is.
-    count: number of examples.
+    count: Number of examples.
     interval: 95 % Clopper-Pearson interval of the accuracy over the choice of
       test examples. A stronger attack may still go below it.
-    warnings: findings of the self-checks, each with its anchor in
+    warnings: Findings of the self-checks, each with its anchor in
       docs/attacks.md; empty if none.
-    seconds: wall time.
+    seconds: Wall time.
   """
 
   accuracy: float
@@ -79,22 +79,22 @@ def evaluate(
   attacker.
 
   Args:
-    attack: any attack of this room.
+    attack: Any attack of this room.
     logits_fn: Keras model or callable, see `Attack.__call__`; wrap a randomised
       one in `eot`.
-    x: clean inputs in the attack's value range.
-    y: true labels, sparse.
-    seed: an int or a shape-[2] int tensor.
-    batch_size: examples per batch, at most.
-    verdict_draws: forward passes per verdict; at least 2 if randomised.
-    progress: whether to show a progress line.
-    targets: labels to reach, for a targeted attack.
+    x: Clean inputs in the attack's value range.
+    y: True labels, sparse.
+    seed: An int or a shape-[2] int tensor.
+    batch_size: Examples per batch, at most.
+    verdict_draws: Forward passes per verdict; at least 2 if randomised.
+    progress: Whether to show a progress line.
+    targets: Labels to reach, for a targeted attack.
 
   Returns:
     An `AttackResult`.
 
   Raises:
-    ValueError: on bad inputs, before any work, and for a randomised model that
+    ValueError: On bad inputs, before any work, and for a randomised model that
       would be judged by a single draw.
   """
   started = time.monotonic()

@@ -35,10 +35,10 @@ class IterativeAttack(base.GradientAttack):
   """Several steps of gradient, move and projection.
 
   Attributes:
-    steps: number of steps, each one forward and one backward pass.
-    step_size: length of a step in the attack's norm; None: `step_factor *
+    steps: Number of steps, each one forward and one backward pass.
+    step_size: Length of a step in the attack's norm; None: `step_factor *
       attack_eps / steps`, with the factor of each attack in its docstring.
-    keep_best: return, per example, the worst of all iterates and not the last
+    keep_best: Return, per example, the worst of all iterates and not the last
       one. With a fixed `step_size`, more steps then never help the defender.
       Costs one more forward pass.
   """
@@ -84,9 +84,9 @@ class PGD(IterativeAttack):
   of the gradient within the value range, see `norms.L1Ball.move`.
 
   Attributes:
-    steps: number of steps per restart.
+    steps: Number of steps per restart.
     random_start: False starts at the clean input, as BIM does.
-    restarts: number of random starts.
+    restarts: Number of random starts.
   """
 
   steps: int = 40
@@ -121,7 +121,7 @@ class MIM(IterativeAttack):
   here they are normalised.
 
   Attributes:
-    decay: weight of the past; 1 keeps all of it, 0 is BIM.
+    decay: Weight of the past; 1 keeps all of it, 0 is BIM.
   """
 
   decay: float = 1.0

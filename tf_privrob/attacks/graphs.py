@@ -20,8 +20,8 @@ class Traced:
   attack on every model is a graph of its own here, and rightly so.
 
   Args:
-    function: takes tensors by keyword.
-    jit_compile: whether XLA compiles the graph.
+    function: Takes tensors by keyword.
+    jit_compile: Whether XLA compiles the graph.
   """
 
   def __init__(self, function: Callable, jit_compile: bool = False):

@@ -20,7 +20,7 @@ class Ball(abc.ABC):
   """The set {x : norm(x - center) <= radius} within the value range.
 
   Bounds hold up to one rounding of x - center in the dtype of x. The radius is
-  a scalar, or one an example with axes of length 1 behind (`per_example`).
+  a scalar, or one per example with axes of length 1 behind (`per_example`).
   """
 
   def __init__(
@@ -140,7 +140,7 @@ class L1Ball(Ball):
     return tf.reshape(delta, [tf.shape(delta)[0], self.dim])
 
   def _column(self, length: tf.Tensor) -> tf.Tensor:
-    """A scalar as it is; one length an example as a column."""
+    """A scalar as it is; one length per example as a column."""
     length = tf.convert_to_tensor(length, self.center.dtype)
     return tf.reshape(length, [-1, 1]) if length.shape.rank else length
 
@@ -199,10 +199,10 @@ NORMS = tuple(_BALLS)
 
 
 def per_example(length: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-  """A scalar as it is; one length an example, ready to multiply `x`.
+  """A scalar as it is; one length per example, ready to multiply `x`.
 
   Raises:
-    ValueError: for another number of lengths than there are examples.
+    ValueError: For another number of lengths than there are examples.
   """
   if length.shape.rank == 0:
     return length

@@ -99,7 +99,7 @@ class EOT:
 
   Attributes:
     logits_fn: `fn(x, seed) -> logits`, or `fn(x)` with stateful noise.
-    draws: number of draws per call, i.e. per step of an attack.
+    draws: Number of draws per call, i.e. per step of an attack.
   """
 
   logits_fn: Callable

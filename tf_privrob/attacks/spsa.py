@@ -25,13 +25,13 @@ class SPSA(base.Attack):
   touched. An image stops as soon as it succeeds.
 
   Attributes:
-    attack_eps: radius in l_inf.
-    value_range: valid inputs.
+    attack_eps: Radius in l_inf.
+    value_range: Valid inputs.
     targeted: `y` holds the labels to reach.
-    steps: number of Adam steps.
-    learning_rate: of Adam.
-    delta: half the distance of the differences.
-    samples: forward passes per step; even.
+    steps: Number of Adam steps.
+    learning_rate: Learning rate of Adam.
+    delta: Half the distance of the differences.
+    samples: Forward passes per step; even.
   """
 
   attack_eps: float

@@ -1,6 +1,6 @@
 """Certificates: what a model promises about every input near a given one.
 
-A `Certifier` turns inputs into `Certificate`s, one row an input: the class, a
+A `Certifier` turns inputs into `Certificate`s, one row per input: the class, a
 radius, the norm, the probability with which the statement holds, and whether
 the radius is proven or merely claimed. `RandomizedSmoothing` certifies any
 classifier in l2; `SingleLayerCertificate` certifies one with Laplace or
@@ -18,24 +18,20 @@ from tf_privrob.certify.accuracy import certified_accuracy
 from tf_privrob.certify.accuracy import claimed_accuracy
 from tf_privrob.certify.accuracy import mean_certified_radius
 from tf_privrob.certify.audit.audit import audit_certificates
-from tf_privrob.certify.audit.result import CertificateAudit
 from tf_privrob.certify.certificate import ABSTAIN
 from tf_privrob.certify.certificate import Certificate
 from tf_privrob.certify.certificate import NORMS
 from tf_privrob.certify.certifier import Certifier
 from tf_privrob.certify.linear.feature_bounds import feature_bound
-from tf_privrob.certify.linear.feature_bounds import FeatureBound
 from tf_privrob.certify.linear.margin import LinearMargin
 from tf_privrob.certify.noise_layer.noisy_scores import NoisyModel
 from tf_privrob.certify.noise_layer.pixeldp import classic_multiplier
 from tf_privrob.certify.noise_layer.pixeldp import gaussian_search
 from tf_privrob.certify.noise_layer.pixeldp import gaussian_tight
 from tf_privrob.certify.noise_layer.prefix_values import prefix_values
-from tf_privrob.certify.noise_layer.score_bounds import robust_epsilon
 from tf_privrob.certify.noise_layer.single_layer import SingleLayerCertificate
 from tf_privrob.certify.noise_layer.single_layer import tight_epsilon
 from tf_privrob.certify.norms.keras_norms import is_activation
-from tf_privrob.certify.norms.keras_norms import layer_norms
 from tf_privrob.certify.norms.keras_norms import linear_map
 from tf_privrob.certify.norms.keras_norms import prefix_norms
 from tf_privrob.certify.norms.operator_norms import OperatorNorms
@@ -49,9 +45,7 @@ __all__ = [
   "ABSTAIN",
   "NORMS",
   "Certificate",
-  "CertificateAudit",
   "Certifier",
-  "FeatureBound",
   "LinearMargin",
   "NoisyModel",
   "OperatorNorms",
@@ -67,13 +61,11 @@ __all__ = [
   "gaussian_search",
   "gaussian_tight",
   "is_activation",
-  "layer_norms",
   "linear_map",
   "mean_certified_radius",
   "prefix_norms",
   "prefix_values",
   "read",
-  "robust_epsilon",
   "run",
   "tight_epsilon",
 ]

@@ -32,15 +32,15 @@ def certified_accuracy(
   their value.
 
   Args:
-    certificates: rows of kind "proven", with labels, all of one norm.
-    radii: radii >= 0.
+    certificates: Rows of kind "proven", with labels, all of one norm.
+    radii: Radii >= 0.
     failure_prob: rho, or None for no `lower_bound`.
 
   Returns:
-    One dict a radius: radius, accuracy, interval and maybe lower_bound.
+    One dict per radius: radius, accuracy, interval and maybe lower_bound.
 
   Raises:
-    ValueError: there is no row, or one that is claimed or has no label.
+    ValueError: There is no row, or one that is claimed or has no label.
   """
   claimed = sum(row.kind != "proven" for row in certificates)
   if claimed:
@@ -49,7 +49,7 @@ def certified_accuracy(
       f" {len(certificates)}. A claimed radius is not certified: use"
       " claimed_accuracy, or leave those rows out."
     )
-  curve = _curve(certificates, radii)
+  curve = claimed_accuracy(certificates, radii)
   if failure_prob is not None:
     validate.open_probability(failure_prob=failure_prob)
     false_prob = max(1 - row.confidence for row in certificates)
@@ -68,23 +68,6 @@ def claimed_accuracy(
   It counts rows of either kind, guarantees nothing, and is to be shown beside
   `certified_accuracy`, never in its place.
   """
-  return _curve(certificates, radii)
-
-
-def mean_certified_radius(
-  certificates: Sequence[certificate.Certificate],
-) -> float:
-  """Mean radius, 0 for wrong rows: the area under the certified curve."""
-  if any(row.kind != "proven" for row in certificates):
-    raise ValueError(
-      "Expected proven certificates only: a claimed radius is not certified."
-    )
-  _check(certificates)
-  total = sum(row.radius for row in certificates if row.correct)
-  return total / len(certificates)
-
-
-def _curve(certificates, radii) -> list[dict[str, Any]]:
   _check(certificates)
   total = len(certificates)
   sequential.check_radii(radii)
@@ -99,6 +82,19 @@ def _curve(certificates, radii) -> list[dict[str, Any]]:
       }
     )
   return curve
+
+
+def mean_certified_radius(
+  certificates: Sequence[certificate.Certificate],
+) -> float:
+  """Mean radius, 0 for wrong rows: the area under the certified curve."""
+  if any(row.kind != "proven" for row in certificates):
+    raise ValueError(
+      "Expected proven certificates only: a claimed radius is not certified."
+    )
+  _check(certificates)
+  total = sum(row.radius for row in certificates if row.correct)
+  return total / len(certificates)
 
 
 def _check(certificates: Sequence[certificate.Certificate]) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from tf_privrob import validate
 
 ABSTAIN = -1
-NORMS = ("l1", "l2", "linf")
+ORDERS = {"l1": 1, "l2": 2, "linf": math.inf}  # for numpy.linalg.norm
+NORMS = tuple(ORDERS)
 KINDS = ("proven", "claimed")
 STOPS = ("", "abandoned", "decided")
 
@@ -32,23 +33,23 @@ class Certificate:
   hold for what the code did; it is never counted, nor called, certified.
 
   Attributes:
-    index: position of the input in its data set.
-    label: the true class, or None where it is not known.
-    prediction: the class, or ABSTAIN (-1).
-    radius: size of the ball, 0 where nothing beyond the point itself is
+    index: Position of the input in its data set.
+    label: The true class, or None where it is not known.
+    prediction: The class, or ABSTAIN (-1).
+    radius: Size of the ball, 0 where nothing beyond the point itself is
       stated.
     norm: "l1", "l2" or "linf".
-    abstained: the certifier returned no class.
-    confidence: probability with which the statement holds; 1 when it is
+    abstained: The certifier returned no class.
+    confidence: Probability with which the statement holds; 1 when it is
       deterministic.
     kind: "proven" or "claimed".
-    method: name of the certifier, e.g. "randomised_smoothing".
-    seconds: time spent on this input.
-    num_draws: noisy forward passes spent on this input, 0 if deterministic.
+    method: Name of the certifier, e.g. "randomised_smoothing".
+    seconds: Time spent on this input.
+    num_draws: Noisy forward passes spent on this input, 0 if deterministic.
     stopped: "" (ran to its end), "abandoned" (stopped early: no radius of
       interest seemed in reach) or "decided" (stopped early: every radius of
       interest in reach had been certified).
-    model: first 16 hexadecimal digits of the hash of the model that the row is
+    model: First 16 hexadecimal digits of the hash of the model that the row is
       about (`models.model_hash`); "" for a function without a name.
   """
 
@@ -127,20 +128,9 @@ class Certificate:
     cells = dict(zip(csv_fields(), row))
     if cells["abstained"] not in ("0", "1"):
       raise ValueError(f"Expected abstained={cells['abstained']!r} in 0, 1.")
+    del cells["correct"]
     return cls(
-      index=int(cells["index"]),
-      label=int(cells["label"]) if cells["label"] else None,
-      prediction=int(cells["prediction"]),
-      radius=float(cells["radius"]),
-      norm=cells["norm"],
-      abstained=cells["abstained"] == "1",
-      confidence=float(cells["confidence"]),
-      kind=cells["kind"],
-      method=cells["method"],
-      seconds=float(cells["seconds"]),
-      num_draws=int(cells["num_draws"]),
-      stopped=cells["stopped"],
-      model=cells["model"],
+      **{name: _READ.get(name, str)(cell) for name, cell in cells.items()}
     )
 
   def to_text(self) -> str:
@@ -186,6 +176,18 @@ class Certificate:
       "decided": "every radius of interest in reach was certified",
     }[self.stopped]
     return f" Stopped early after {self.num_draws:,} draws: {reason}."
+
+
+_READ = {  # what a cell holds; the others hold text
+  "index": int,
+  "label": lambda cell: int(cell) if cell else None,
+  "prediction": int,
+  "radius": float,
+  "abstained": lambda cell: cell == "1",
+  "confidence": float,
+  "seconds": float,
+  "num_draws": int,
+}
 
 
 def csv_fields() -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import gate
+from tf_privrob.certify.smoothing import sequential
 
 if TYPE_CHECKING:
   from tf_privrob.certify.audit import targets
@@ -35,7 +36,9 @@ class Certifier(abc.ABC):
 
   Attributes:
     kind: "proven" or "claimed", as in its rows.
-    randomised: whether its rows hold with a probability, over draws.
+    randomised: Whether its rows hold with a probability, over draws. Where they
+      are proven, the fields num_selection, num_estimation and confidence tell
+      these draws.
 
   Every proven row comes through a `gate.Gate`: `stream`, which no subclass may
   replace, opens it, and refuses rows of a certifier that did not let the model
@@ -77,20 +80,20 @@ class Certifier(abc.ABC):
     indices: Sequence[int] | None = None,
     model_id: str = "",
   ) -> Iterator[certificate.Certificate]:
-    """Yields one certificate an input, in order, soon after it is known.
+    """Yields one certificate per input, in order, soon after it is known.
 
     The certificate of an input depends on the input, its index, the seed and
     the settings; never on the other inputs or on how they are batched. What
     float32 rounds off an input is taken off its radius.
 
     Args:
-      logits_fn: a Keras model (called with training=False) or a function from
+      logits_fn: A Keras model (called with training=False) or a function from
         a batch of inputs to logits.
-      x: inputs, with a batch axis.
-      y: true classes, for the record only.
+      x: Inputs, with a batch axis.
+      y: True classes, for the record only.
       seed: int or two ints.
-      indices: the inputs' positions in their data set, 0, 1, ... by default.
-      model_id: the caller's name for a function, or for a model with layers of
+      indices: The inputs' positions in their data set, 0, 1, ... by default.
+      model_id: The caller's name for a function, or for a model with layers of
         the caller's own; see `models.model_hash`.
     """
     door = gate.Gate(logits_fn, model_id)
@@ -112,7 +115,7 @@ class Certifier(abc.ABC):
 
   def for_radii(self, radii: Sequence[float]) -> Certifier:
     """A certifier that may save work that matters for no radius in `radii`."""
-    del radii
+    sequential.check_radii(radii)
     return self
 
   def with_draws(
@@ -122,8 +125,14 @@ class Certifier(abc.ABC):
 
     Those of a claim belong to the claim.
     """
-    del num_selection, num_estimation, confidence
-    return self
+    if self.kind == "claimed" or not self.randomised:
+      return self
+    return dataclasses.replace(
+      self,
+      num_selection=num_selection,
+      num_estimation=num_estimation,
+      confidence=confidence,
+    )
 
   def target(
     self, model: Any, x: np.ndarray, draws: int | None = None
@@ -131,9 +140,9 @@ class Certifier(abc.ABC):
     """The classifier that the rows are about, for an audit.
 
     Args:
-      model: what was certified.
-      x: inputs, for their shape and the number of classes.
-      draws: of a verdict; None: as many as the certifier estimates with.
+      model: What was certified.
+      x: Inputs, for their shape and the number of classes.
+      draws: Draws of a verdict; None: as many as the certifier estimates with.
     """
     raise ValueError(
       "Expected a certifier that says which classifier its rows are about, by"
@@ -152,8 +161,8 @@ def _about(
   away = point.astype(np.float64) - point.astype(np.float32)
   if point.dtype.kind != "f" or not away.any():
     return row
-  order = {"l1": 1, "l2": 2, "linf": np.inf}[row.norm]
-  radius = row.radius - (1 + 1e-9) * np.linalg.norm(away.ravel(), order)
+  size = np.linalg.norm(away.ravel(), certificate.ORDERS[row.norm])
+  radius = row.radius - (1 + 1e-9) * size
   if radius > 0 or not row.radius:
     return dataclasses.replace(row, radius=max(0.0, float(radius)))
   if row.confidence == 1:
@@ -198,7 +207,7 @@ def check_labels(y: Any, num_classes: int, count: int) -> list[int | None]:
 
 
 def check_indices(indices: Any, count: int) -> list[int]:
-  """Returns distinct non-negative positions, one an input."""
+  """Returns distinct non-negative positions, one per input."""
   if indices is None:
     return list(range(count))
   values = [int(index) for index in indices]

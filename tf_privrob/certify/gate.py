@@ -47,7 +47,7 @@ class Gate:
   that puts other weights in and the old ones back in between is not seen.
 
   Attributes:
-    model: what is certified.
+    model: What is certified.
     identity: `models.model_hash` of it; "" for code that nobody named.
   """
 
@@ -146,10 +146,10 @@ def check_rows(
   be found.
 
   Args:
-    function: from tensors, each with a row an input, to logits.
-    batch: such tensors, of the size and kind of those that are certified.
-    remedy: what to do about logits that depend on other rows.
-    plain: no Python of the caller's runs in the function, so that its graph is
+    function: A function from tensors, each with a row an input, to logits.
+    batch: Such tensors, of the size and kind of those that are certified.
+    remedy: What to do about logits that depend on other rows.
+    plain: No Python of the caller's runs in the function, so that its graph is
       all of it: the passes are those of the graph, which are faster, but for
       one that is run without it.
 
@@ -157,7 +157,7 @@ def check_rows(
     The graph of a plain function.
 
   Raises:
-    ValueError: says what was found.
+    ValueError: Says what was found.
   """
   traced = _traced(function, batch)
   graph = traced if plain else None
@@ -208,7 +208,7 @@ class _Logits:
     """The largest that is no rounding; 0: there is none.
 
     Args:
-      other: of a pass in which row i was row order[i] of this one.
+      other: Logits of a pass in which row i was row order[i] of this one.
       order: -1 for a row that this one does not have.
     """
     rows = np.flatnonzero(order >= 0)

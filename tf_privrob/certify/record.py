@@ -25,13 +25,13 @@ class Record:
   most one torn one, which `open` removes.
 
   Args:
-    path: the CSV file.
+    path: The CSV file.
     settings: JSON values that determine the rows; a file with others is
       refused.
-    model: the whole `models.model_hash` of what made the rows; a file of
+    model: The whole `models.model_hash` of what made the rows; a file of
       another is refused, and one without a hash cannot be gone on with.
-    fields: names of the columns.
-    parse: makes a row of cells; a row writes itself by `to_csv_row()`.
+    fields: Names of the columns.
+    parse: Makes a row of cells; a row writes itself by `to_csv_row()`.
   """
 
   def __init__(
@@ -137,9 +137,9 @@ class Recorded(NamedTuple):
   """A finished file: its rows, and what made them.
 
   Attributes:
-    rows: certificates, by index.
-    settings: of certifier, seed and data.
-    model: the whole `models.model_hash` of what was certified, or "".
+    rows: Certificates, by index.
+    settings: Settings of certifier, seed and data.
+    model: The whole `models.model_hash` of what was certified, or "".
   """
 
   rows: list[certificate.Certificate]

@@ -16,7 +16,7 @@ def unit(layer: tf.keras.layers.Layer) -> float:
   """The unit roundoff of the type that a layer computes in.
 
   Raises:
-    ValueError: for half precision.
+    ValueError: For half precision.
   """
   if layer.compute_dtype not in _UNITS:
     raise ValueError(

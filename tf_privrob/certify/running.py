@@ -36,18 +36,18 @@ def run(
   the model by the hash of its class, configuration and weights.
 
   Args:
-    certifier: how to certify.
-    logits_fn: a Keras model or a function from a batch to logits.
-    x: inputs, with a batch axis.
-    y: true classes; without them no accuracy can be computed.
-    csv_path: where the rows go, or None to keep them in memory only.
-    resume: go on with an existing file, which is refused if other settings,
+    certifier: How to certify.
+    logits_fn: A Keras model or a function from a batch to logits.
+    x: Inputs, with a batch axis.
+    y: True classes; without them no accuracy can be computed.
+    csv_path: Where the rows go, or None to keep them in memory only.
+    resume: Go on with an existing file, which is refused if other settings,
       another seed, other data or another model made it; False replaces it.
     seed: int or two ints.
-    radii: radii of interest; the certifier may stop early on inputs where
+    radii: Radii of interest; the certifier may stop early on inputs where
       more work changes nothing at these radii. None leaves it as it is.
-    progress: whether to show rate, ETA and the accuracy so far.
-    model_id: a name for a function, or for a model with layers of your own, of
+    progress: Whether to show rate, ETA and the accuracy so far.
+    model_id: A name for a function, or for a model with layers of your own, of
       which nothing else tells whether it is still the same; without it such a
       file can be neither resumed nor audited. The name must change whenever the
       code does.
@@ -55,13 +55,14 @@ def run(
       name; 0, 1, ... by default.
 
   Returns:
-    One certificate an input, by index.
+    One certificate per input, by index.
   """
   if radii is not None:
     certifier = certifier.for_radii(radii)
   certifier_lib.check_inputs(logits_fn, x)
   x = np.asarray(x)
-  places = _places(indices, len(x))
+  order = certifier_lib.check_indices(indices, len(x))
+  places = {index: row for row, index in enumerate(order)}  # of x, by index
   book, done = None, {}
   if csv_path is not None:
     settings = {
@@ -105,19 +106,6 @@ def run(
     if book is not None:
       book.close()
   return [done[index] for index in sorted(done)]
-
-
-def _places(indices: Sequence[int] | None, count: int) -> dict[int, int]:
-  """The row of x by the index of an input, in the order of x."""
-  if indices is None:
-    return {index: index for index in range(count)}
-  found = {int(index): row for row, index in enumerate(indices)}
-  if len(found) != count or len(indices) != count or min(found, default=0) < 0:
-    raise ValueError(
-      f"Expected {count} different indices >= 0, one for each input, received"
-      f" {len(found)} different ones of {len(indices)}."
-    )
-  return found
 
 
 def check_recorded(

@@ -39,16 +39,16 @@ class VerifiedBound(certifier.Certifier):
   fail where another succeeds. A wrong prediction is verified like a right one.
 
   Attributes:
-    attack_eps: the radius asked for; with `largest`, the largest one tried.
-    domain: a domain that is a bound; an estimate is refused.
-    value_range: what inputs can be; the statement is then about inputs inside
+    attack_eps: The radius asked for; with `largest`, the largest one tried.
+    domain: A domain that is a bound; an estimate is refused.
+    value_range: What inputs can be; the statement is then about inputs inside
       it only, and the rows' method ends in "_in_range".
-    largest: look for the largest radius up to `attack_eps` by bisection. Every
+    largest: Look for the largest radius up to `attack_eps` by bisection. Every
       radius in a row was verified itself, so that it holds even where a
       domain's bounds do not grow with the radius; then it need not be the
       largest.
-    tolerance: how far bisection may stay below; attack_eps / 1000 if None.
-    batch_size: inputs at a time; None chooses by domain.
+    tolerance: How far bisection may stay below; attack_eps / 1000 if None.
+    batch_size: Inputs at a time; None chooses by domain.
   """
 
   attack_eps: float

@@ -26,7 +26,7 @@ def module(name: str):
   """The module of a command.
 
   Raises:
-    ValueError: for an unknown name, with the nearest known one.
+    ValueError: For an unknown name, with the nearest known one.
   """
   validate.one_of(COMMANDS, command=name)
   return importlib.import_module(f"{__name__}.{name}")
@@ -36,7 +36,7 @@ def main(words: Sequence[str] | None = None) -> None:
   """Runs the command that the words begin with.
 
   Args:
-    words: the command and its flags; None: those of the process.
+    words: The command and its flags; None: those of the process.
   """
   words = list(sys.argv[1:] if words is None else words)
   if not words or words[0].lstrip("-") in ("help", "h"):

@@ -30,11 +30,11 @@ class Options:
 
   Attributes:
     run_dir: Run folder to audit.
-    kind: step, two_world or one_run.
+    kind: Step, two_world or one_run.
     runs: Judged runs of each world (step, two_world).
     pilots: Runs of each world that settle the test; default as many.
     steps: Steps of each training of two_world.
-    canary: blank, mislabelled, out_of_distribution or own_direction.
+    canary: Blank, mislabelled, out_of_distribution or own_direction.
     num_canaries: Canaries of one_run.
     guesses: Numbers of guesses of one_run, settled beforehand; several share
       the failure probability. Default: a quarter, half and all of the canaries.
@@ -65,22 +65,7 @@ def main(options: Options, call: command.Call) -> None:
   from tf_privrob.report import counted
 
   folder = command.folder(options.run_dir, trained=False)
-  audit = auditing.run(
-    options.run_dir,
-    options.kind,
-    runs=options.runs,
-    steps=options.steps,
-    pilots=options.pilots,
-    num_canaries=options.num_canaries,
-    guesses=options.guesses,
-    score=options.score,
-    canary=options.canary,
-    dp_delta=options.dp_delta,
-    confidence=options.confidence,
-    seed=options.seed,
-    data_dir=options.data_dir,
-    command_line=call.line,
-  )
+  audit = auditing.run(**vars(options), command_line=call.line)
   print(audit_record.line(audit))
   print(f"The run itself: {counted.read(folder).text().split('. ')[0]}.")
   print(command.next_steps(options.run_dir, "report"))

@@ -52,17 +52,13 @@ def main(options: Options, call: command.Call) -> None:
   folder, dataset, model = training.open_run(
     options.run_dir, data_dir=options.data_dir
   )
+  settings = dict(vars(options))
+  del settings["run_dir"], settings["data_dir"]
   result = certificate_audit.audit_run(
     folder,
     models.as_logits(model),
     dataset,
-    num=options.num,
-    steps=options.steps,
-    draws=options.draws,
-    num_random=options.num_random,
-    verdict_draws=options.verdict_draws,
-    seed=options.seed,
-    resume=options.resume,
+    **settings,
     command_line=call.line,
   )
   print(result)

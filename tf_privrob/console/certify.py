@@ -12,15 +12,15 @@ import dataclasses
 from typing import Optional
 
 from tf_privrob.console import command
-from tf_privrob.console import evaluate
+from tf_privrob.runs import evaluate as evaluation
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """Flags of the command.
+  """Flags of the command, which `evaluate` has too.
 
   Attributes:
-    run_dir: Run folder to certify.
+    run_dir: Run folder of the model.
     model: A Keras file; default: model.keras of the run folder.
     dataset: Data set; default: the one of the run.
     data_dir: Folder with <name>.npz; default $TF_PRIVROB_DATA.
@@ -33,7 +33,7 @@ class Options:
     confidence: Confidence of each certificate.
     num_certified: Test examples that are certified, evenly spread.
     seed: Seed of the smoothing noise.
-    resume: Keep certificates that are there.
+    resume: Keep results that are there.
   """
 
   run_dir: Optional[str] = None
@@ -50,12 +50,31 @@ class Options:
   resume: bool = False
 
 
+def run(options: Options, call: command.Call, attacks, **attacking) -> dict:
+  """Evaluates by the flags that `evaluate` and `certify` share.
+
+  Args:
+    options: Flags of either command.
+    call: How it was called.
+    attacks: Triples (name, norm, attack_eps).
+    **attacking: Settings of the attacks, as in `runs.evaluate.run`.
+  """
+  command.folder(options.run_dir, trained=not options.model)
+  shared = {
+    field.name: getattr(options, field.name)
+    for field in dataclasses.fields(Options)
+  }
+  return evaluation.run(
+    attacks=attacks, **shared, **attacking, command_line=call.line
+  )
+
+
 def main(options: Options, call: command.Call) -> None:
   """Certifies as the flags say."""
   from tf_privrob import validate
 
   validate.positive_int(num_certified=options.num_certified)
-  metrics = evaluate.run(options, call, ())
+  metrics = run(options, call, ())
   found = metrics["certified"]
   print(
     f"{found['count']} inputs, {found['abstained']} without an answer; radii"

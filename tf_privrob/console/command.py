@@ -27,10 +27,10 @@ class Call:
   """How a command was called.
 
   Attributes:
-    line: the command as a user would type it again.
-    settings: of a method, with what the flags `--config.<field>` and
+    line: The command as a user would type it again.
+    settings: Settings of a method, with what the flags `--config.<field>` and
       `--objective.<field>` say; None for a command that has none.
-    given: names of the flags that were on the command line.
+    given: Names of the flags that were on the command line.
   """
 
   line: str = ""
@@ -42,8 +42,8 @@ def folder(run_dir: str | None, trained: bool = True):
   """The run folder that --run_dir names.
 
   Args:
-    run_dir: value of the flag.
-    trained: whether it must hold a trained model.
+    run_dir: Value of the flag.
+    trained: Whether it must hold a trained model.
   """
   from tf_privrob import run_folder
 
@@ -84,12 +84,12 @@ def run(name: str, module: Any, words: Sequence[str]) -> None:
   """Runs a command; bad input ends it with one sentence and exit code 2.
 
   Args:
-    name: as a user types it, such as "python -m tf_privrob train".
-    module: with docstring, `Options`, `main`, and maybe `settings(options)`,
-      the dataclass whose fields become `--config.<field>` flags (and those
-      of a dataclass in a field of it `--<name>.<field>` flags), and
-      `about()`, what the help adds to the docstring.
-    words: the flags.
+    name: The command as a user types it, such as "python -m tf_privrob train".
+    module: A module with docstring, `Options`, `main`, and maybe
+      `settings(options)`, the dataclass whose fields become `--config.<field>`
+      flags (and those of a dataclass in a field of it `--<name>.<field>`
+      flags), and `about()`, what the help adds to the docstring.
+    words: The flags.
   """
   prepare_tensorflow()
   try:
@@ -191,7 +191,7 @@ class _Parser(flags.ArgumentParser):
     self.syntactic_help = words + (" or None" if optional else "")
 
   def flag_type(self) -> str:
-    """For --help."""
+    """The type, for --help."""
     return self.syntactic_help
 
   def parse(self, argument: Any) -> Any:
@@ -219,7 +219,7 @@ class _Serializer(flags.ArgumentSerializer):
   """Writes tuples as they are typed."""
 
   def serialize(self, value: Any) -> str:
-    """For the default in --help."""
+    """The text of a default in --help."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

@@ -75,19 +75,9 @@ def main(options: Options, call: command.Call) -> None:
 
 def _infer_run(options: Options, call: command.Call, shadow) -> None:
   command.folder(options.run_dir)
-  payload = inferring.run(
-    options.run_dir,
-    attack_eps=options.attack_eps,
-    num=options.num,
-    targeted=options.targeted,
-    verified=options.verified,
-    num_fit=options.num_fit,
-    seed=options.seed,
-    shadow=shadow,
-    dataset=options.dataset,
-    data_dir=options.data_dir,
-    command_line=call.line,
-  )
+  settings = {**vars(options), "shadow": shadow}
+  del settings["predictions"]
+  payload = inferring.run(**settings, command_line=call.line)
   if payload["test_examples_in_training_set"]:
     print(
       f"{payload['test_examples_in_training_set']} test examples are training"

@@ -27,8 +27,8 @@ def augment(
       randomised smoothing; "shift" moves by up to two pixels, zeros coming in;
       "shift_flip" also mirrors half of the images; "shift4_flip" moves by up to
       four pixels and mirrors half.
-    seed: shape [2].
-    stddev: of the noise.
+    seed: Shape [2].
+    stddev: Standard deviation of the noise.
   """
   validate.one_of(AUGMENTATIONS, augmentation=kind)
   if kind == "none":

@@ -43,10 +43,10 @@ def default_physical_batch_size(
   processor small chunks stay in its cache.
 
   Args:
-    input_shape: shape of one example.
-    batch_size: expected size of a logical batch, to fit the chunks to; None:
+    input_shape: Shape of one example.
+    batch_size: Expected size of a logical batch, to fit the chunks to; None:
       by input size alone.
-    fixed_size: whether all batches have that size (no room is needed).
+    fixed_size: Whether all batches have that size (no room is needed).
     device: "CPU" or "GPU"; None: GPU if TensorFlow sees one.
 
   Returns:
@@ -103,9 +103,9 @@ def gather_chunks(
   """Copies the rows `indices` into padded chunks.
 
   Args:
-    x: inputs, `[n, ...]`.
-    y: labels, `[n]`.
-    indices: rows of the logical batch; may be empty.
+    x: Inputs, `[n, ...]`.
+    y: Labels, `[n]`.
+    indices: Rows of the logical batch; may be empty.
     physical_batch_size: P.
 
   Returns:
@@ -125,25 +125,21 @@ def gather_chunks(
 
 
 def pipeline(
-  draw: Callable[[int], np.ndarray],
-  x: np.ndarray,
-  y: np.ndarray,
-  physical_batch_size: int,
+  element: Callable[[int], tuple[np.ndarray, ...]],
+  signature: tuple[tf.TensorSpec, ...],
   start_step: int,
   steps: int,
 ) -> tf.data.Dataset:
-  """One element `(x, y, mask)` for each step, gathered while another trains.
+  """One element for each step, gathered while another trains.
 
   Memory: the element in use, one that waits and one in the making; the data
   themselves are read where they are, not copied.
 
   Args:
-    draw: maps a step to the rows of its logical batch.
-    x: inputs, `[n, ...]`.
-    y: labels, `[n]`.
-    physical_batch_size: P.
-    start_step: first step.
-    steps: number of steps.
+    element: Maps a step to its element.
+    signature: What the parts of an element are.
+    start_step: First step.
+    steps: Number of steps.
 
   Returns:
     A `tf.data.Dataset` of known cardinality `steps`.
@@ -151,14 +147,8 @@ def pipeline(
 
   def generate():
     for step in range(start_step, start_step + steps):
-      yield gather_chunks(x, y, draw(step), physical_batch_size)
+      yield element(step)
 
-  chunk = (None, physical_batch_size)
-  signature = (
-    tf.TensorSpec((*chunk, *x.shape[1:]), tf.as_dtype(x.dtype)),
-    tf.TensorSpec(chunk, tf.as_dtype(y.dtype)),
-    tf.TensorSpec(chunk, tf.float32),
-  )
   elements = tf.data.Dataset.from_generator(
     generate, output_signature=signature
   )

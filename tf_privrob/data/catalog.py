@@ -10,6 +10,7 @@ import dataclasses
 
 _DIGITS = tuple("0123456789")
 _PIXELS = (0.0, 255.0)
+_GCS = "storage.googleapis.com"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,14 +18,14 @@ class Spec:
   """One entry of the catalog.
 
   Attributes:
-    name: as in `data.load(name)`.
-    shape: shape of one example, with the channel axis for images.
-    num_classes: number of classes.
-    stored_range: range of the stored values; pixels are stored as uint8.
-    default_range: the range that `load` delivers unless told otherwise.
-    official: official (train, test) sizes, None where no split is official.
-    class_names: one name a class, or None.
-    tfds_hosts: hosts TFDS downloads it from; empty: TFDS does not have it.
+    name: Its name, as in `data.load(name)`.
+    shape: Shape of one example, with the channel axis for images.
+    num_classes: Number of classes.
+    stored_range: Range of the stored values; pixels are stored as uint8.
+    default_range: The range that `load` delivers unless told otherwise.
+    official: Official (train, test) sizes, None where no split is official.
+    class_names: One name per class, or None.
+    tfds_hosts: Hosts TFDS downloads it from; empty: TFDS does not have it.
   """
 
   name: str
@@ -55,7 +56,9 @@ class Spec:
     )
 
 
-_GCS = "storage.googleapis.com"
+def _names(text: str) -> tuple[str, ...]:
+  return tuple(text.split(", "))
+
 
 SPECS = {
   spec.name: spec
@@ -75,17 +78,9 @@ SPECS = {
       (28, 28, 1),
       10,
       official=(60000, 10000),
-      class_names=(
-        "T-shirt/top",
-        "trouser",
-        "pullover",
-        "dress",
-        "coat",
-        "sandal",
-        "shirt",
-        "sneaker",
-        "bag",
-        "ankle boot",
+      class_names=_names(
+        "T-shirt/top, trouser, pullover, dress, coat, sandal, shirt, sneaker,"
+        " bag, ankle boot"
       ),
       tfds_hosts=(
         _GCS,
@@ -97,17 +92,8 @@ SPECS = {
       (32, 32, 3),
       10,
       official=(50000, 10000),
-      class_names=(
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
+      class_names=_names(
+        "airplane, automobile, bird, cat, deer, dog, frog, horse, ship, truck"
       ),
       tfds_hosts=(_GCS, "www.cs.toronto.edu"),
     ),
@@ -120,13 +106,9 @@ SPECS = {
       stored_range=(-1.0, 1.0),
       default_range=(-1.0, 1.0),
       official=(7352, 2947),
-      class_names=(
-        "walking",
-        "walking upstairs",
-        "walking downstairs",
-        "sitting",
-        "standing",
-        "laying",
+      class_names=_names(
+        "walking, walking upstairs, walking downstairs, sitting, standing,"
+        " laying"
       ),
     ),
   )

@@ -22,16 +22,16 @@ class Dataset:
   Arrays are checked once, here, and read-only from then on.
 
   Attributes:
-    name: short name, as in `data.load(name)`.
+    name: Short name, as in `data.load(name)`.
     x_train: float32, `[n, ...]`; images have a channel axis.
     y_train: int64, `[n]`, sparse labels in `[0, num_classes)`.
     x_test: float32, `[m, ...]`.
     y_test: int64, `[m]`.
-    num_classes: number of classes.
-    value_range: the (low, high) that every input value lies in.
-    source: where the examples were found.
-    split: one sentence on how train and test were parted.
-    class_names: one name a class, or None.
+    num_classes: Number of classes.
+    value_range: The (low, high) that every input value lies in.
+    source: Where the examples were found.
+    split: One sentence on how train and test were parted.
+    class_names: One name per class, or None.
   """
 
   name: str
@@ -145,15 +145,15 @@ def from_arrays(
   checks (a value out of range would void every sensitivity bound).
 
   Args:
-    name: any name; reports show it.
-    x_train: floating-point inputs inside `value_range`, batch axis first.
-    y_train: sparse whole-number labels.
-    x_test: as `x_train`.
-    y_test: as `y_train`.
-    num_classes: number of classes, public knowledge.
+    name: Any name; reports show it.
+    x_train: Floating-point inputs inside `value_range`, batch axis first.
+    y_train: Sparse whole-number labels.
+    x_test: Inputs to test on, as `x_train`.
+    y_test: Labels of the test inputs, as `y_train`.
+    num_classes: Number of classes, public knowledge.
     value_range: (low, high) of the inputs by their nature, e.g. (0, 1) for
       pixels; not the extremes that happen to occur in private data.
-    class_names: one name a class.
+    class_names: One name per class.
 
   Returns:
     The checked, read-only data set.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ import tensorflow as tf
 
 from tf_privrob import randomness
 from tf_privrob import validate
+from tf_privrob.data import batching
 from tf_privrob.data import sampling
 
 ORDERS = ("random", "sequential", "partition")
@@ -34,8 +34,8 @@ class FixedBatchSampler(sampling.Sampler):
   Attributes:
     num_examples: n.
     batch_size: m.
-    order: as above.
-    paired: whether each step has a second batch.
+    order: The order, as above.
+    paired: Whether each step has a second batch.
   """
 
   kind: ClassVar[str] = "fixed"
@@ -89,10 +89,6 @@ class FixedBatchSampler(sampling.Sampler):
       chosen = order[each * position : each * (position + 1)]
     return np.concatenate([np.arange(i * m, (i + 1) * m) for i in chosen])
 
-  def max_participations(self, start_step: int, steps: int) -> int:
-    """At most once a step."""
-    return steps
-
   def describe(self) -> dict[str, str | int | float]:
     """Adds the order."""
     return {
@@ -106,25 +102,17 @@ class FixedBatchSampler(sampling.Sampler):
     x, y = self.check_arrays(x, y)
     validate.positive_int(steps=steps)
     validate.non_negative_int(start_step=start_step)
-    draw = functools.partial(self.indices, key)
 
-    def generate():
-      for step in range(start_step, start_step + steps):
-        rows = draw(step)
-        yield x[rows], y[rows]
+    def element(step):
+      rows = self.indices(key, step)
+      found = x[rows], y[rows]
+      return self._split(*found) if self.paired else found
 
     signature = tuple(
-      tf.TensorSpec((self._rows, *a.shape[1:]), tf.as_dtype(a.dtype))
-      for a in (x, y)
+      tf.TensorSpec((self.batch_size, *a.shape[1:]), tf.as_dtype(a.dtype))
+      for a in (x, y, x, y)[: 4 if self.paired else 2]
     )
-    elements = tf.data.Dataset.from_generator(
-      generate, output_signature=signature
-    )
-    if self.paired:
-      elements = elements.map(self._split)
-    return elements.apply(
-      tf.data.experimental.assert_cardinality(steps)
-    ).prefetch(1)
+    return batching.pipeline(element, signature, start_step, steps)
 
   def rehearsal(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
     """One element made of the given synthetic rows."""

@@ -27,18 +27,18 @@ def load(
   which downloads what it has not prepared yet.
 
   Args:
-    name: one of `data.NAMES`.
-    data_dir: folder of npz files.
-    value_range: range to deliver the inputs in, mapped affinely from the range
+    name: One of `data.NAMES`.
+    data_dir: Folder of npz files.
+    value_range: Range to deliver the inputs in, mapped affinely from the range
       they are stored in; None: (0, 1) for images, (-1, 1) for `uci_har`.
 
   Returns:
     A `Dataset`, whose `source` and `split` say what was found.
 
   Raises:
-    DatasetNotFoundError: no place has it. The message lists what was tried and
+    DatasetNotFoundError: No place has it. The message lists what was tried and
       the command that gets it.
-    ValueError: unknown name or range, or a file that is not what it should be.
+    ValueError: Unknown name or range, or a file that is not what it should be.
   """
   validate.one_of(catalog.NAMES, dataset=name)
   spec = catalog.SPECS[name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,9 +30,9 @@ def split_public(
   parted, not contents; `require_disjoint` finds an image that occurs twice.
 
   Args:
-    dataset: whose training examples are parted.
-    share: of the public ones, between 0 and 1.
-    seed: of the choice.
+    dataset: Whose training examples are parted.
+    share: Share of the public ones, between 0 and 1.
+    seed: Seed of the choice.
 
   Returns:
     The public and the private data set.
@@ -88,21 +89,24 @@ def require_disjoint(public_x: np.ndarray, private_x: np.ndarray) -> None:
     private_x: `[m, ...]`, examples of the same shape.
 
   Raises:
-    ValueError: with the number of private examples that are public, and the
+    ValueError: With the number of private examples that are public, and the
       first of their indices.
   """
   shared = shared_examples(public_x=public_x, private_x=private_x)
   if shared:
-    first = ", ".join(
-      f"{own} (public {other})" for own, other in shared[:_SHOWN]
-    )
-    more = ", ..." if len(shared) > _SHOWN else ""
     raise ValueError(
       f"Expected private examples that are not public, but {len(shared)} of"
-      f" {len(private_x)} occur in both: private {first}{more}. What was"
+      f" {len(private_x)} occur in both: private"
+      f" {listed(shared, 'public')}. What was"
       " trained on them has released them; part the data by data.split_public"
       " or drop these rows."
     )
+
+
+def listed(shared: Sequence[tuple[int, int]], other: str) -> str:
+  """The first of `shared_examples` in words: "17 (public 3), ..."."""
+  first = [f"{row} ({other} {place})" for row, place in shared[:_SHOWN]]
+  return ", ".join(first + ["..."] * (len(shared) > _SHOWN))
 
 
 def shared_examples(**sets: np.ndarray) -> list[tuple[int, int]]:
@@ -111,7 +115,7 @@ def shared_examples(**sets: np.ndarray) -> list[tuple[int, int]]:
   Examples are compared as by `require_disjoint`.
 
   Args:
-    **sets: two sets of examples by name, `[n, ...]` and `[m, ...]`.
+    **sets: Two sets of examples by name, `[n, ...]` and `[m, ...]`.
 
   Returns:
     Pairs (row in the second set, first row in the first set).

@@ -57,17 +57,18 @@ class Sampler(abc.ABC):
   def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows of the logical batch of `step`, each at most once."""
 
-  @abc.abstractmethod
   def max_participations(self, start_step: int, steps: int) -> int:
     """The most often that one example can be drawn in a range of one session.
 
-    Over several sessions the bounds add up: a step that is repeated after a
-    crash is drawn anew.
+    Every step, unless a sampler knows better. Over several sessions the bounds
+    add up: a step that is repeated after a crash is drawn anew.
 
     Args:
-      start_step: first step of the range.
-      steps: number of steps.
+      start_step: First step of the range.
+      steps: Number of steps.
     """
+    del start_step
+    return steps
 
   def describe(self) -> dict[str, str | int | float]:
     """What the accountant and the ledger need, as plain JSON values."""
@@ -103,11 +104,11 @@ class Sampler(abc.ABC):
     Keras, one `fit` with `steps_per_epoch` reads on from epoch to epoch.
 
     Args:
-      x: inputs, `[n, ...]`, such as `dataset.x_train`.
-      y: labels, `[n]`.
-      key: of the session; a resumed run has another one.
-      start_step: first step, counted from the beginning of the run.
-      steps: number of steps.
+      x: Inputs, `[n, ...]`, such as `dataset.x_train`.
+      y: Labels, `[n]`.
+      key: Key of the session; a resumed run has another one.
+      start_step: First step, counted from the beginning of the run.
+      steps: Number of steps.
 
     Returns:
       A `tf.data.Dataset` of `steps` elements.
@@ -115,11 +116,16 @@ class Sampler(abc.ABC):
     x, y = self.check_arrays(x, y)
     validate.positive_int(steps=steps)
     validate.non_negative_int(start_step=start_step)
+    chunk = (None, self.physical_batch_size)
     return batching.pipeline(
-      functools.partial(self.indices, key),
-      x,
-      y,
-      self.physical_batch_size,
+      lambda step: batching.gather_chunks(
+        x, y, self.indices(key, step), self.physical_batch_size
+      ),
+      (
+        tf.TensorSpec((*chunk, *x.shape[1:]), tf.as_dtype(x.dtype)),
+        tf.TensorSpec(chunk, tf.as_dtype(y.dtype)),
+        tf.TensorSpec(chunk, tf.float32),
+      ),
       start_step,
       steps,
     )
@@ -146,7 +152,7 @@ class PoissonSampler(Sampler):
   Attributes:
     num_examples: n.
     sampling_prob: q in (0, 1].
-    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+    physical_batch_size: Rows in a chunk; a matter of memory and speed only.
   """
 
   kind: ClassVar[str] = "poisson"
@@ -194,10 +200,6 @@ class PoissonSampler(Sampler):
     uniform = key.child("poisson", step).uniform(self.num_examples)
     return np.flatnonzero(uniform < self.sampling_prob)
 
-  def max_participations(self, start_step: int, steps: int) -> int:
-    """Every step: inclusion is rare but never excluded."""
-    return steps
-
   def describe(self) -> dict[str, str | int | float]:
     """Adds the rate that the accountant composes."""
     return {**super().describe(), "sampling_prob": self.sampling_prob}
@@ -226,9 +228,9 @@ class ShuffleSampler(Sampler):
   Attributes:
     num_examples: n.
     batch_size: b, the size of every batch but the last, and the divisor.
-    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+    physical_batch_size: Rows in a chunk; a matter of memory and speed only.
     steps_per_epoch: S; by default n / b, rounded up.
-    drop_last: whether to leave out an incomplete last batch.
+    drop_last: Whether to leave out an incomplete last batch.
   """
 
   kind: ClassVar[str] = "shuffle"
@@ -305,7 +307,7 @@ class FullBatchSampler(Sampler):
 
   Attributes:
     num_examples: n.
-    physical_batch_size: rows in a chunk; a matter of memory and speed only.
+    physical_batch_size: Rows in a chunk; a matter of memory and speed only.
   """
 
   kind: ClassVar[str] = "full_batch"
@@ -320,7 +322,7 @@ class FullBatchSampler(Sampler):
 
   @property
   def expected_batch_size(self) -> float:
-    """All of them."""
+    """The number of all examples."""
     return float(self.num_examples)
 
   @property
@@ -332,10 +334,6 @@ class FullBatchSampler(Sampler):
     """All rows, whatever the arguments."""
     del key, step
     return np.arange(self.num_examples)
-
-  def max_participations(self, start_step: int, steps: int) -> int:
-    """Every step."""
-    return steps
 
 
 @functools.lru_cache(maxsize=1)

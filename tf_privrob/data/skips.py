@@ -25,8 +25,8 @@ def poisson_rows(
   Args:
     num_examples: n.
     sampling_prob: q in (0, 1].
-    steps: number of batches.
-    rng: where the gaps come from.
+    steps: Number of batches.
+    rng: The generator that the gaps come from.
 
   Returns:
     The step and the row of each success: steps in order, rows of one step in

@@ -84,7 +84,7 @@ def fixed_split(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   turns and every first-n subset is balanced.
 
   Args:
-    y: labels, in the order of the file.
+    y: Labels, in the order of the file.
 
   Returns:
     Row numbers for training and for test.

@@ -18,7 +18,7 @@ class BatchStandardization(tf.keras.layers.Layer):
   `gradients` shows it one example at a time, as a batch of one.
 
   Args:
-    variance_floor: added to the variance.
+    variance_floor: Added to the variance.
     **kwargs: Keras' own.
   """
 
@@ -41,5 +41,5 @@ class BatchStandardization(tf.keras.layers.Layer):
     return input_shape
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {**super().get_config(), "variance_floor": self.variance_floor}

@@ -15,7 +15,7 @@ class BoundedActivation(tf.keras.layers.Layer):
   before it; 1-Lipschitz in every norm.
 
   Args:
-    bound: largest absolute value of an output.
+    bound: Largest absolute value of an output.
     **kwargs: Keras' own.
   """
 
@@ -35,5 +35,5 @@ class BoundedActivation(tf.keras.layers.Layer):
     return input_shape
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {**super().get_config(), "bound": self.bound}

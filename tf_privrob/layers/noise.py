@@ -25,13 +25,13 @@ class Noise(tf.keras.layers.Layer):
   `at_inference=False`.
 
   Args:
-    scale: of the noise; 0 adds none.
-    fixed: one draw for all, or a fresh one for each example and call.
-    seed: of the draws, explicit.
-    at_inference: whether noise is added when not training.
-    copied_channels: draw one value a pixel and copy it to all channels, as the
-      released CIFAR-10 code does. Perturbations with channel sum zero then meet
-      no noise at all.
+    scale: Scale of the noise; 0 adds none.
+    fixed: One draw for all, or a fresh one for each example and call.
+    seed: Seed of the draws, explicit.
+    at_inference: Whether noise is added when not training.
+    copied_channels: Draw one value per pixel and copy it to all channels, as
+      the released CIFAR-10 code does. Perturbations with channel sum zero then
+      meet no noise at all.
     **kwargs: Keras' own.
   """
 
@@ -123,7 +123,7 @@ class Noise(tf.keras.layers.Layer):
     return input_shape
 
   def get_config(self) -> dict:
-    """For saving. A fixed draw is a weight, so its seed need not be known."""
+    """The settings; a fixed draw is a weight, whose seed need not be known."""
     return {
       **super().get_config(),
       "scale": self.scale,
@@ -139,18 +139,6 @@ class LaplaceNoise(Noise):
   """Adds Lap(scale) to its inputs; see `Noise` for the settings."""
 
   row_wise = True  # for `gradients`
-
-  @classmethod
-  def from_mechanism(
-    cls, mechanism: mechanisms.LaplaceMechanism, **kwargs
-  ) -> LaplaceNoise:
-    """A layer with the scale of a mechanism."""
-    if not isinstance(mechanism, mechanisms.LaplaceMechanism):
-      raise ValueError(
-        "Expected a LaplaceMechanism, whose law the layer draws, received"
-        f" {type(mechanism).__name__}."
-      )
-    return cls(scale=mechanism.scale, **kwargs)
 
   def sample(self, shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Draws of Lap(scale), by `mechanisms.LaplaceMechanism`."""

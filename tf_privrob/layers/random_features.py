@@ -39,9 +39,9 @@ class RandomFourierFeatures(tf.keras.layers.Layer):
 
   Args:
     num_features: D.
-    length_scale: of the kernel, in units of the inputs.
-    seed: of Omega and phase; public.
-    normalize: divide by sqrt(2), for norms of at most 1.
+    length_scale: Scale of the kernel, in units of the inputs.
+    seed: Seed of Omega and phase; public.
+    normalize: Divide by sqrt(2), for norms of at most 1.
     **kwargs: Keras' own.
   """
 
@@ -123,7 +123,7 @@ class RandomFourierFeatures(tf.keras.layers.Layer):
     return (input_shape[0], self.num_features)
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {
       **super().get_config(),
       "num_features": self.num_features,

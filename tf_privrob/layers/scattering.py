@@ -27,9 +27,9 @@ def gabor_bank(
   white noise every response has the variance of the noise, about.
 
   Args:
-    size: side of the filters in pixels.
-    orientations: directions, evenly spread over half a turn.
-    scales: pairs (envelope, wavelength) in pixels.
+    size: Side of the filters in pixels.
+    orientations: Directions, evenly spread over half a turn.
+    scales: Pairs (envelope, wavelength) in pixels.
   """
   places = np.arange(size) - (size - 1) / 2
   columns, rows = np.meshgrid(places, places)
@@ -62,11 +62,11 @@ class Scattering(tf.keras.layers.Layer):
   [ceil(H / strides) / pool, ..., channels * (len(scales) * orientations + 1)].
 
   Args:
-    size: side of the filters in pixels.
-    orientations: directions of the waves.
-    scales: pairs (envelope, wavelength) in pixels.
-    strides: of the filters.
-    pool: side of the local means.
+    size: Side of the filters in pixels.
+    orientations: Directions of the waves.
+    scales: Pairs (envelope, wavelength) in pixels.
+    strides: Strides of the filters.
+    pool: Side of the local means.
     **kwargs: Keras' own.
   """
 
@@ -159,7 +159,7 @@ class Scattering(tf.keras.layers.Layer):
     return (input_shape[0], *sides, input_shape[3] * features)
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {
       **super().get_config(),
       "size": self.size,

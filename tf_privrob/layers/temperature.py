@@ -37,5 +37,5 @@ class Temperature(tf.keras.layers.Layer):
     return input_shape
 
   def get_config(self) -> dict:
-    """For saving."""
+    """The settings, for saving."""
     return {**super().get_config(), "temperature": self.temperature}

@@ -12,9 +12,9 @@ class _Normalized:
 
   v, `direction`, is what Keras would call the kernel, and g, `length`, one
   number for all of it, ||v|| at first (Salimans and Kingma, 2016, Eq. 2, there
-  with one g a unit). An optimiser whose steps have a size of their own, such as
-  Adam, then moves the length of a large kernel far more slowly than it would by
-  moving all of its entries.
+  with one g per unit). An optimiser whose steps have a size of their own, such
+  as Adam, then moves the length of a large kernel far more slowly than it would
+  by moving all of its entries.
 
   The norm is computed in float64, so that two computations of the kernel agree
   to within 4 roundings of float32, whatever the order of their sums.

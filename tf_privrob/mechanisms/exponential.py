@@ -63,9 +63,9 @@ class ExponentialMechanism:
   53 bits for each candidate would leave 3e-11.
 
   Attributes:
-    sensitivity: largest change of any score between neighbours.
-    dp_epsilon: the privacy parameter of one selection.
-    monotone: whether all scores move one way when a record is added.
+    sensitivity: Largest change of any score between neighbours.
+    dp_epsilon: The privacy parameter of one selection.
+    monotone: Whether all scores move one way when a record is added.
   """
 
   sensitivity: float
@@ -95,17 +95,17 @@ class ExponentialMechanism:
     release takes those of a `Key`, by `select_from_uniform`.
 
     Args:
-      scores: real numbers [..., K], one vector for each selection. Every
+      scores: Real numbers [..., K], one vector for each selection. Every
         vector of a batch is a release of its own and costs `event()`.
-      seed: a whole number or an integer tensor of shape [2].
-      num_draws: independent draws for each vector, each of which costs
+      seed: A whole number or an integer tensor of shape [2].
+      num_draws: Independent draws for each vector, each of which costs
         `event()` too; None is one draw, without an axis of its own.
 
     Returns:
       int64 [...], or [num_draws, ...].
 
     Raises:
-      ValueError: a score is not finite (in a graph, where values are not known
+      ValueError: A score is not finite (in a graph, where values are not known
         yet, a tf.errors.InvalidArgumentError when it runs).
     """
     if num_draws is not None:
@@ -131,10 +131,10 @@ class ExponentialMechanism:
     Gumbel G_j has the law of `probabilities`. G = -log E, E exponential.
 
     Args:
-      scores: as for `select`.
+      scores: Real numbers, as for `select`.
       uniform: `uniforms_needed` numbers in [0, 1), float64. Whoever knows them
         knows more of the scores than the index.
-      num_draws: as for `select`.
+      num_draws: Number of draws, as for `select`.
 
     Returns:
       As `select`.
@@ -148,17 +148,6 @@ class ExponentialMechanism:
     pair = tf.reshape(mechanism.as_uniforms(uniform), shape)
     gumbel = -tf.math.log(_exponential(pair[0], pair[1]))
     return tf.argmax(logits + gumbel, axis=-1)
-
-  def score_loss(self, num_candidates: int, failure_prob: float) -> float:
-    """How far below the best score the selected one may fall.
-
-    P(score <= max - (log K + log(1 / failure_prob)) / exponent) <=
-    failure_prob (Corollary 3.12 of Dwork and Roth 2014): each of K - 1
-    candidates that bad weighs at most failure_prob / K of the best one.
-    """
-    validate.positive_int(num_candidates=num_candidates)
-    validate.open_probability(failure_prob=failure_prob)
-    return math.log(num_candidates / failure_prob) / self.exponent
 
   def event(self) -> dp_accounting.DpEvent:
     """`LaplaceDpEvent` of noise multiplier 1 / dp_epsilon, which dominates.

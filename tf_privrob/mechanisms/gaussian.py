@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tensorflow as tf
 from scipy import optimize
 from scipy import special
@@ -24,34 +25,41 @@ def gaussian_dp_delta(noise_multiplier: float, dp_epsilon: float) -> float:
 
     dp_delta = Phi(-t) - exp(dp_epsilon) Phi(-t - m).
 
-  Since exp(dp_epsilon) phi(t + m) = phi(t), the second term is phi(t) R(t + m)
-  with the Mills ratio R, which neither overflows nor cancels.
-
   Args:
-    noise_multiplier: standard deviation over l2 sensitivity.
-    dp_epsilon: the privacy parameter, >= 0.
+    noise_multiplier: Standard deviation over l2 sensitivity.
+    dp_epsilon: The privacy parameter, >= 0.
   """
   validate.positive(noise_multiplier=noise_multiplier)
   validate.non_negative(dp_epsilon=dp_epsilon)
-  shift = 1.0 / noise_multiplier
-  t = dp_epsilon / shift - shift / 2
-  density = math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
-  if t < 0:
-    return float(special.ndtr(-t) - density * _mills_ratio(t + shift))
-  return density * max(0.0, _mills_ratio(t) - _mills_ratio(t + shift))
+  return float(gaussian_profile(1.0 / noise_multiplier, dp_epsilon))
 
 
-def _mills_ratio(x: float) -> float:
-  """Phi(-x) / phi(x)."""
-  return math.sqrt(math.pi / 2) * float(special.erfcx(x / math.sqrt(2)))
+def gaussian_profile(shift: float, dp_epsilon: np.ndarray) -> np.ndarray:
+  """The dp_delta of N(shift, 1) against N(0, 1) at each dp_epsilon.
+
+  It is that of `gaussian_dp_delta`, m = shift. Since exp(dp_epsilon) phi(t + m)
+  = phi(t), the second term is phi(t) R(t + m) with the Mills ratio R(x) =
+  Phi(-x) / phi(x), which neither overflows nor cancels.
+  """
+  validate.positive(shift=shift)
+  t = np.asarray(dp_epsilon, np.float64) / shift - shift / 2
+
+  def mills(x):
+    return math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2))
+
+  density = np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+  # Where t > 0 the two terms have a common factor, so that less cancels.
+  near = special.ndtr(-t) - density * mills(t + shift)
+  far = density * (mills(np.maximum(t, 0)) - mills(np.maximum(t, 0) + shift))
+  return np.maximum(np.where(t > 0, far, near), 0.0)
 
 
 def gaussian_dp_epsilon(noise_multiplier: float, dp_delta: float) -> float:
   """The exact dp_epsilon of one Gaussian release: inverts the function above.
 
   Args:
-    noise_multiplier: standard deviation over l2 sensitivity.
-    dp_delta: the allowed failure mass, in (0, 1).
+    noise_multiplier: Standard deviation over l2 sensitivity.
+    dp_delta: The allowed failure mass, in (0, 1).
 
   Returns:
     The smallest dp_epsilon to about 1e-12, rounded up so that it holds.
@@ -75,8 +83,26 @@ def gaussian_dp_epsilon(noise_multiplier: float, dp_delta: float) -> float:
   return root
 
 
+class ByNoiseMultiplier(mechanism.Mechanism):
+  """A mechanism that costs what one Gaussian of its noise multiplier does."""
+
+  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
+    """One per value, in pairs."""
+    return (size + 1) // 2 * 2
+
+  def event(self) -> dp_accounting.DpEvent:
+    """`GaussianDpEvent` of this noise multiplier."""
+    import dp_accounting
+
+    return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+
+  def dp_epsilon_at(self, dp_delta: float) -> float:
+    """The exact cost of one use (Balle and Wang 2018)."""
+    return gaussian_dp_epsilon(self.noise_multiplier, dp_delta)
+
+
 @dataclasses.dataclass(frozen=True)
-class GaussianMechanism(mechanism.Mechanism):
+class GaussianMechanism(ByNoiseMultiplier):
   """Adds N(0, stddev^2) to every coordinate.
 
   Guarantee: for a query whose l2 norm changes by at most `l2_sensitivity`
@@ -92,8 +118,8 @@ class GaussianMechanism(mechanism.Mechanism):
   of 53-bit uniforms and reaches 8.5.
 
   Attributes:
-    l2_sensitivity: largest l2 change of the query between neighbours.
-    stddev: standard deviation of the noise, per coordinate.
+    l2_sensitivity: Largest l2 change of the query between neighbours.
+    stddev: Standard deviation of the noise, per coordinate.
   """
 
   l2_sensitivity: float
@@ -154,10 +180,6 @@ class GaussianMechanism(mechanism.Mechanism):
     """The standard deviation over the sensitivity."""
     return self.stddev / self.l2_sensitivity
 
-  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
-    """One a value, in pairs."""
-    return (size + 1) // 2 * 2
-
   def from_uniform(
     self,
     uniform: mechanism.Uniform,
@@ -174,13 +196,3 @@ class GaussianMechanism(mechanism.Mechanism):
     pair = [radius * tf.cos(angle), radius * tf.sin(angle)]
     flat = self.stddev * tf.concat(pair, axis=0)[:size]
     return tf.cast(tf.reshape(flat, shape), dtype)
-
-  def event(self) -> dp_accounting.DpEvent:
-    """`GaussianDpEvent` of this noise multiplier."""
-    import dp_accounting
-
-    return dp_accounting.GaussianDpEvent(self.noise_multiplier)
-
-  def dp_epsilon_at(self, dp_delta: float) -> float:
-    """The exact cost of one use (Balle and Wang 2018)."""
-    return gaussian_dp_epsilon(self.noise_multiplier, dp_delta)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -13,9 +12,6 @@ import tensorflow as tf
 from tf_privrob import validate
 from tf_privrob.mechanisms import gaussian
 from tf_privrob.mechanisms import mechanism
-
-if TYPE_CHECKING:
-  import dp_accounting
 
 _LARGEST_DP_DELTA = math.sqrt(2 / math.pi)
 _SUM_TOLERANCE = 1e-4  # of float32 arithmetic over many coordinates
@@ -40,9 +36,9 @@ def extended_stddev(
   s >= 0. `GaussianMechanism.analytic` needs less noise.
 
   Args:
-    sensitivity: largest l2 change of the query, in the units of the noise.
-    dp_epsilon: the privacy parameter, > 0.
-    dp_delta: in (0, sqrt(2 / pi)).
+    sensitivity: Largest l2 change of the query, in the units of the noise.
+    dp_epsilon: The privacy parameter, > 0.
+    dp_delta: The dp_delta, in (0, sqrt(2 / pi)).
   """
   validate.positive(sensitivity=sensitivity, dp_epsilon=dp_epsilon)
   validate.open_probability(dp_delta=dp_delta)
@@ -64,7 +60,7 @@ def check_redistribution(
 
   Args:
     redistribution: r, of any shape, >= 0.
-    total: what r must add up to; None: the number of coordinates K.
+    total: What r must add up to; None: the number of coordinates K.
   """
   found = np.asarray(redistribution)
   found = found.astype(np.float64) if found.dtype.kind in "fiu" else np.empty(0)
@@ -116,7 +112,7 @@ def claimed_sensitivity(
   than a singular value of r, decide it.
 
   Args:
-    kernel: of the first layer, [..., filters].
+    kernel: Kernel of the first layer, [..., filters].
     redistribution: r, [..., filters].
   """
   kernel = np.asarray(kernel, np.float64)
@@ -127,7 +123,7 @@ def claimed_sensitivity(
 
 
 @dataclasses.dataclass(frozen=True)
-class HeterogeneousGaussianMechanism(mechanism.Mechanism):
+class HeterogeneousGaussianMechanism(gaussian.ByNoiseMultiplier):
   """Adds N(0, stddev^2 r_k) to coordinate k, with sum r = K (Phan et al. 2019).
 
   Guarantee: dividing coordinate k by sqrt(r_k) turns it into the Gaussian
@@ -143,8 +139,8 @@ class HeterogeneousGaussianMechanism(mechanism.Mechanism):
   `GaussianMechanism`.
 
   Attributes:
-    weighted_sensitivity: as above.
-    stddev: standard deviation of a coordinate with r_k = 1.
+    weighted_sensitivity: The weighted sensitivity, as above.
+    stddev: Standard deviation of a coordinate with r_k = 1.
     redistribution: r, K numbers >= 0 that add up to K. One number stands for
       any shape: the Gaussian mechanism.
   """
@@ -182,18 +178,6 @@ class HeterogeneousGaussianMechanism(mechanism.Mechanism):
       )
     return cls(l2_sensitivity / math.sqrt(least), stddev, redistribution)
 
-  @classmethod
-  def extended(
-    cls,
-    weighted_sensitivity: float,
-    dp_epsilon: float,
-    dp_delta: float,
-    redistribution: Sequence[float] | np.ndarray = (1.0,),
-  ) -> HeterogeneousGaussianMechanism:
-    """Calibrates by `extended_stddev`."""
-    stddev = extended_stddev(weighted_sensitivity, dp_epsilon, dp_delta)
-    return cls(weighted_sensitivity, stddev, redistribution)
-
   @property
   def scales(self) -> np.ndarray:
     """The standard deviation of each coordinate, stddev sqrt(r_k)."""
@@ -203,10 +187,6 @@ class HeterogeneousGaussianMechanism(mechanism.Mechanism):
   def noise_multiplier(self) -> float:
     """The standard deviation over the weighted sensitivity."""
     return self.stddev / self.weighted_sensitivity
-
-  def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
-    """As many as `GaussianMechanism`."""
-    return gaussian.GaussianMechanism(1.0, 1.0).uniforms_needed(size)
 
   def from_uniform(
     self,
@@ -225,16 +205,6 @@ class HeterogeneousGaussianMechanism(mechanism.Mechanism):
     )
     scaled = tf.reshape(plain, [-1, count]) * tf.constant(self.scales, work)
     return tf.cast(tf.reshape(scaled, shape), dtype)
-
-  def event(self) -> dp_accounting.DpEvent:
-    """`GaussianDpEvent` of this noise multiplier."""
-    import dp_accounting
-
-    return dp_accounting.GaussianDpEvent(self.noise_multiplier)
-
-  def dp_epsilon_at(self, dp_delta: float) -> float:
-    """The exact cost of one use (Balle and Wang 2018)."""
-    return gaussian.gaussian_dp_epsilon(self.noise_multiplier, dp_delta)
 
 
 def _require_coordinates(shape: list[int], count: int) -> None:

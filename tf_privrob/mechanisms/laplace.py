@@ -36,8 +36,8 @@ class LaplaceMechanism(mechanism.Mechanism):
   point: see `Mechanism`.
 
   Attributes:
-    l1_sensitivity: largest l1 change of the query between neighbours.
-    dp_epsilon: the privacy parameter of one use.
+    l1_sensitivity: Largest l1 change of the query between neighbours.
+    dp_epsilon: The privacy parameter of one use.
   """
 
   l1_sensitivity: float
@@ -64,7 +64,7 @@ class LaplaceMechanism(mechanism.Mechanism):
     return 1.0 / self.dp_epsilon
 
   def uniforms_needed(self, size: mechanism.Size) -> mechanism.Size:
-    """Two a value."""
+    """Two per value."""
     return 2 * size
 
   def from_uniform(

@@ -27,12 +27,12 @@ def stateless_seed(seed: Seed) -> tf.Tensor:
   """Returns the shape-[2] seed of the `tf.random.stateless_*` functions.
 
   Args:
-    seed: a whole number, or an integer tensor of shape [2]. Independent streams
+    seed: A whole number, or an integer tensor of shape [2]. Independent streams
       come from `tf.random.experimental.stateless_fold_in`, never from the same
       seed used twice.
 
   Raises:
-    ValueError: for anything else.
+    ValueError: For anything else.
   """
   if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
     if _INT64.min <= seed <= _INT64.max:
@@ -82,8 +82,8 @@ class Mechanism(abc.ABC):
       uniform: `uniforms_needed` numbers in [0, 1), float64. Whoever knows them
         knows the noise: they come from a secret `Key` or, in `sample`, from a
         seed.
-      shape: of the noise.
-      dtype: of the noise.
+      shape: Shape of the noise.
+      dtype: Type of the noise.
     """
 
   @abc.abstractmethod

@@ -1,6 +1,6 @@
 """Membership inference: who was in the training set, judged honestly.
 
-`outputs_of` asks a model once; `score` makes one number an example of what it
+A `Request` asks a model once; `score` makes one number per example of what it
 said; a strategy makes an `Inference` of the scores, with intervals that say
 what they are: `oracle` is the published upper estimate, `held_out` and
 `from_shadow` are what an attacker can do, `class_dependent` and
@@ -11,20 +11,16 @@ imported when a model is asked, or a network trained.
 
 from __future__ import annotations
 
-from tf_privrob.membership.asking import evaluation_attack
-from tf_privrob.membership.asking import outputs_of
+from tf_privrob.membership.asking import distinct
 from tf_privrob.membership.asking import Request
-from tf_privrob.membership.caching import cached_outputs
-from tf_privrob.membership.disjoint import distinct
-from tf_privrob.membership.disjoint import require_disjoint
+from tf_privrob.membership.asking import require_disjoint
 from tf_privrob.membership.dp_bound import advantage_bound
 from tf_privrob.membership.inference import tpr_at_fpr
 from tf_privrob.membership.learnt import model_inference
 from tf_privrob.membership.leave_one_out import leave_out_groups
-from tf_privrob.membership.leave_one_out import Sensitivity
 from tf_privrob.membership.leave_one_out import sensitivity
 from tf_privrob.membership.likelihood_ratio import lira
-from tf_privrob.membership.likelihood_ratio import lira_scores
+from tf_privrob.membership.outputs import cached_outputs
 from tf_privrob.membership.outputs import Outputs
 from tf_privrob.membership.predictions import from_predictions
 from tf_privrob.membership.scores import available
@@ -42,23 +38,19 @@ __all__ = [
   "Outputs",
   "Request",
   "Scores",
-  "Sensitivity",
   "advantage_bound",
   "available",
   "cached_outputs",
   "class_dependent",
   "distinct",
-  "evaluation_attack",
   "fixed",
   "from_predictions",
   "from_shadow",
   "held_out",
   "leave_out_groups",
   "lira",
-  "lira_scores",
   "model_inference",
   "oracle",
-  "outputs_of",
   "require_disjoint",
   "score",
   "sensitivity",

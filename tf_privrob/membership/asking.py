@@ -11,7 +11,6 @@ import numpy as np
 
 from tf_privrob import progress as progress_lib
 from tf_privrob import validate
-from tf_privrob.membership import disjoint
 from tf_privrob.membership import outputs as outputs_lib
 
 if TYPE_CHECKING:
@@ -50,20 +49,24 @@ def evaluation_attack(
 class Request:
   """What to ask a model, and a fingerprint of all of it.
 
+  Called, it asks the model about its members and about non-members, in the
+  graph; the same seed gives the same outputs. `cached_outputs` takes the
+  request itself, and keeps what it gives in a run folder.
+
   Attributes:
     model: Keras classifier; a final softmax is taken off.
-    members: inputs [n, ...] and labels [n] that it was trained on.
-    nonmembers: inputs and labels that it was not; overlap is refused.
-    attack: makes the adversarial examples; None: `evaluation_attack`, if there
+    members: Inputs [n, ...] and labels [n] that it was trained on.
+    nonmembers: Inputs and labels that it was not; overlap is refused.
+    attack: Makes the adversarial examples; None: `evaluation_attack`, if there
       is an attack_eps.
-    domain: of `tf_privrob.bounds`, for worst-case logits; None: none.
+    domain: Domain of `tf_privrob.bounds`, for worst-case logits; None: none.
     attack_eps: l_inf radius; None: the attack's own.
-    value_range: valid inputs.
-    targeted: also make adversarial examples for every other class: for each
+    value_range: Valid inputs.
+    targeted: Also make adversarial examples for every other class: for each
       y' != y, descend the cross-entropy to y' (Eq. 19 of Song et al. 2019).
-    batch_size: examples at a time; None chooses by their size.
-    seed: of random starts and of randomised models.
-    progress: show a line.
+    batch_size: Examples at a time; None chooses by their size.
+    seed: Seed of random starts and of randomised models.
+    progress: Show a line.
   """
 
   model: tf.keras.Model
@@ -132,7 +135,7 @@ class Request:
 
   def __call__(self) -> outputs_lib.Outputs:
     """Asks the model."""
-    disjoint.require_disjoint(self.members[0], self.nonmembers[0])
+    require_disjoint(self.members[0], self.nonmembers[0])
     asker = _Asker(self)
     found = [asker.ask(*part) for part in (self.members, self.nonmembers)]
     return outputs_lib.Outputs(
@@ -143,25 +146,40 @@ class Request:
     )
 
 
-def outputs_of(
-  model: tf.keras.Model,
-  members: tuple[np.ndarray, np.ndarray],
-  nonmembers: tuple[np.ndarray, np.ndarray],
-  **settings: Any,
-) -> outputs_lib.Outputs:
-  """Asks a model about its members and about non-members, in the graph.
-
-  The same seed gives the same outputs. To keep them in a run folder, pass the
-  `Request` itself to `cached_outputs`.
+def require_disjoint(members_x: np.ndarray, nonmembers_x: np.ndarray) -> None:
+  """Refuses non-members that are members too, by a hash of each example.
 
   Args:
-    model: Keras classifier; a final softmax is taken off.
-    members: inputs and labels it was trained on.
-    nonmembers: inputs and labels it was not trained on.
-    **settings: attack, domain, attack_eps, value_range, targeted, batch_size,
-      seed and progress, as in `Request`.
+    members_x: [n, ...], floating point.
+    nonmembers_x: [m, ...], in the same value range.
+
+  Raises:
+    ValueError: With how many and the first of their rows.
   """
-  return Request(model, members, nonmembers, **settings)()
+  from tf_privrob.data import public
+
+  shared = _shared(members_x, nonmembers_x)
+  if shared:
+    first = public.listed(shared, "member")
+    raise ValueError(
+      f"Expected non-members that are not members, but {len(shared)} of"
+      f" {len(nonmembers_x)} are: non-member {first}. No attack can tell"
+      " these apart; drop them by membership.distinct(members_x,"
+      " nonmembers_x)."
+    )
+
+
+def distinct(members_x: np.ndarray, nonmembers_x: np.ndarray) -> np.ndarray:
+  """Rows of the non-members that do not occur among the members."""
+  shared = _shared(members_x, nonmembers_x)
+  rows = [row for row, _ in shared]
+  return np.setdiff1d(np.arange(len(nonmembers_x)), rows)
+
+
+def _shared(members_x, nonmembers_x) -> list[tuple[int, int]]:
+  from tf_privrob import data
+
+  return data.shared_examples(members_x=members_x, nonmembers_x=nonmembers_x)
 
 
 class _Asker:

@@ -16,10 +16,10 @@ class AdvantageBound:
   """The largest advantage under a guarantee.
 
   Attributes:
-    dp_epsilon: of the guarantee.
-    dp_delta: of the guarantee.
+    dp_epsilon: The dp_epsilon of the guarantee.
+    dp_delta: The dp_delta of the guarantee.
     advantage: TPR - FPR is at most this.
-    assumption: of the two worlds, in words.
+    assumption: Assumption of the two worlds, in words.
   """
 
   dp_epsilon: float
@@ -77,9 +77,9 @@ def advantage_bound(
 
   Args:
     dp_epsilon: >= 0; infinity is no guarantee, and the bound is 1.
-    dp_delta: in [0, 1].
-    neighbouring: relation that the guarantee is for.
-    fixed_size: whether the training set has the same size in both worlds.
+    dp_delta: The dp_delta, in [0, 1].
+    neighbouring: Relation that the guarantee is for.
+    fixed_size: Whether the training set has the same size in both worlds.
   """
   validate.one_of(NEIGHBOURING, neighbouring=neighbouring)
   if dp_epsilon != math.inf:

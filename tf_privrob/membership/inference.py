@@ -21,26 +21,26 @@ class Inference:
   """What a strategy achieved on the points it was judged on.
 
   Attributes:
-    strategy: its name.
-    score: the name of its score.
-    label: both in words.
+    strategy: Name of the strategy.
+    score: The name of its score.
+    label: Strategy and score in words.
     balanced_accuracy: (TPR + 1 - FPR) / 2, Eq. 15 of Song et al. 2019.
-    interval: of the balanced accuracy.
-    interval_method: what that interval is.
-    auc: area under the ROC curve.
-    auc_interval: by `intervals.area`.
-    tpr_at_fpr: rows with "fpr" as asked, "tpr", its Clopper-Pearson "interval"
+    interval: Interval of the balanced accuracy.
+    interval_method: What that interval is.
+    auc: Area under the ROC curve.
+    auc_interval: Interval of the area, by `intervals.area`.
+    tpr_at_fpr: Rows with "fpr" as asked, "tpr", its Clopper-Pearson "interval"
       at the threshold used, and "fpr_upper", the bound that this threshold's
       false-positive rate stays below with the same confidence.
     roc: "fpr" and "tpr", thinned.
-    threshold: members have at least this score; None where classes differ.
-    tpr: share of members that are called so.
-    fpr: share of non-members that are called members.
-    num_members: judged.
-    num_nonmembers: judged.
-    confidence: of every interval.
-    per_class: rows by class, where thresholds or networks are by class.
-    note: what could not be computed, and what it would need.
+    threshold: Members have at least this score; None where classes differ.
+    tpr: Share of members that are called so.
+    fpr: Share of non-members that are called members.
+    num_members: Number of members that were judged.
+    num_nonmembers: Number of non-members that were judged.
+    confidence: Confidence of every interval.
+    per_class: Rows by class, where thresholds or networks are by class.
+    note: What could not be computed, and what it would need.
   """
 
   strategy: str
@@ -75,34 +75,21 @@ class Inference:
   def to_json(self) -> dict[str, Any]:
     """A row of membership.json."""
     found = {
-      "strategy": self.strategy,
-      "score": self.score,
-      "label": self.label,
-      "balanced_accuracy": self.balanced_accuracy,
+      **dataclasses.asdict(self),
       "interval": list(self.interval),
-      "interval_method": self.interval_method,
       "advantage": self.advantage,
       "advantage_interval": list(self.advantage_interval),
-      "auc": self.auc,
       "auc_interval": list(self.auc_interval),
       "auc_interval_method": intervals.AREA,
       "tpr_at_fpr": [dict(row) for row in self.tpr_at_fpr],
-      "roc": dict(self.roc),
       "threshold": _finite(self.threshold),
-      "tpr": self.tpr,
-      "fpr": self.fpr,
-      "num_members": self.num_members,
-      "num_nonmembers": self.num_nonmembers,
-      "confidence": self.confidence,
-    }
-    if self.per_class:
-      found["per_class"] = [
+      "per_class": [
         {**row, "threshold": _finite(row["threshold"])}
         for row in self.per_class
-      ]
-    if self.note:
-      found["note"] = self.note
-    return found
+      ],
+    }
+    optional = ("per_class", "note")
+    return {k: v for k, v in found.items() if v or k not in optional}
 
   def __str__(self) -> str:
     low, high = self.interval
@@ -126,14 +113,14 @@ def judge(
   """Judges the rule "member iff score >= threshold" on these scores.
 
   Args:
-    scores: of the points to judge on.
-    threshold: infinity calls nobody a member.
-    strategy: its name.
-    label: in words.
-    confidence: of every interval.
-    chosen_here: the threshold is the best one for these very points, and the
+    scores: Scores of the points to judge on.
+    threshold: Infinity calls nobody a member.
+    strategy: Name of the strategy.
+    label: In words.
+    confidence: Confidence of every interval.
+    chosen_here: The threshold is the best one for these very points, and the
       interval must hold for the best of all thresholds.
-    **changes: other fields of the result, e.g. `per_class`.
+    **changes: Other fields of the result, e.g. `per_class`.
   """
   validate.open_probability(confidence=confidence)
   found = roc.curve(scores.members, scores.nonmembers)
@@ -178,7 +165,7 @@ def tpr_at_fpr(
   of false alarms is on new non-members is bounded by "fpr_upper".
 
   Raises:
-    ValueError: too few non-members, with the number that is needed.
+    ValueError: Too few non-members, with the number that is needed.
   """
   validate.open_probability(confidence=confidence)
   found = roc.curve(scores.members, scores.nonmembers)

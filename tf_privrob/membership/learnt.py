@@ -38,18 +38,18 @@ def model_inference(
   is trained is not published: Adam on the mean cross-entropy here.
 
   Args:
-    outputs: of the model.
+    outputs: Outputs of the model.
     features: "benign" (k numbers), "adversarial" (k), or "targeted": the
       (k - 1) k probabilities on adversarial examples for all other classes.
-    num_fit: members, and non-members, of each class to learn on.
-    seed: of the split, the first weights and the order of batches; the same
-      seed gives the same result.
-    epochs: over the points to learn on.
-    batch_size: points a step.
-    learning_rate: of Adam.
-    log_features: learn on standardised log-probabilities, not on
+    num_fit: Members, and non-members, of each class to learn on.
+    seed: Seed of the split, the first weights and the order of batches; the
+      same seed gives the same result.
+    epochs: Over the points to learn on.
+    batch_size: Points in a step.
+    learning_rate: Learning rate of Adam.
+    log_features: Learn on standardised log-probabilities, not on
       probabilities, which saturate.
-    confidence: of the intervals.
+    confidence: Confidence of the intervals.
   """
   validate.one_of(FEATURES, features=features)
   validate.positive_int(epochs=epochs, batch_size=batch_size)

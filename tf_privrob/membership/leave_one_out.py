@@ -18,9 +18,9 @@ class Sensitivity:
   """Confidences of left-out points, with and without them in training.
 
   Attributes:
-    indices: rows of the training set, in the order of the groups.
-    original: true-class confidence of the model trained on all points.
-    retrained: of the model trained without the point's group.
+    indices: Rows of the training set, in the order of the groups.
+    original: True-class confidence of the model trained on all points.
+    retrained: Confidence of the model trained without the point's group.
   """
 
   indices: np.ndarray
@@ -51,7 +51,7 @@ def leave_out_groups(
   Song et al. 2019 leave out 6 groups, hence 60 points of 10 classes.
 
   Raises:
-    ValueError: a class has fewer points than there are groups.
+    ValueError: A class has fewer points than there are groups.
   """
   validate.positive_int(num_groups=num_groups)
   labels = np.asarray(labels)
@@ -85,13 +85,14 @@ def sensitivity(
   group (Song et al. 2019, Section 5.2.1; the sign is chosen here).
 
   Args:
-    train: from inputs and labels to a classifier that returns logits. It must
-      be deterministic, or the differences also show its randomness.
-    x: training inputs.
-    y: their labels.
-    groups: rows to leave out together; see `leave_out_groups`.
-    original: the classifier trained on all points; None trains it.
-    progress: show a line.
+    train: A function from inputs and labels to a classifier that returns
+      logits. It must be deterministic, or the differences also show its
+      randomness.
+    x: Training inputs.
+    y: Their labels.
+    groups: Rows to leave out together; see `leave_out_groups`.
+    original: The classifier trained on all points; None trains it.
+    progress: Show a line.
   """
   x, y = np.asarray(x), np.asarray(y)
   groups = [np.asarray(group) for group in groups]

@@ -38,17 +38,17 @@ def lira_scores(
   of the true class's probability p without rounding.
 
   Args:
-    target_scores: of the model under attack.
+    target_scores: Scores of the model under attack.
     reference_scores: [models, n + m], of each reference model on the same
       points, members of the target first; or such `Scores`.
     is_in: [models, n + m], whether a reference model was trained on a point.
     mode: "online" or "offline".
-    global_variance: one variance for all points, from what is left after
+    global_variance: One variance for all points, from what is left after
       subtracting each point's mean, divided by its degrees of freedom; None:
       where a point has fewer than 64 models of a kind.
 
   Raises:
-    ValueError: wrong shapes, a point without a model it needs, or too few
+    ValueError: Wrong shapes, a point without a model it needs, or too few
       models for a variance.
   """
   validate.one_of(MODES, mode=mode)
@@ -96,14 +96,14 @@ def lira(
   learnt on a share of the points (`held_out`), and the others are judged.
 
   Args:
-    target_scores: of the model under attack, best `benign_margin`.
-    reference_scores: as in `lira_scores`.
-    is_in: as in `lira_scores`.
+    target_scores: Scores of the model under attack, best `benign_margin`.
+    reference_scores: Those of the reference models, as in `lira_scores`.
+    is_in: Who was trained on what, as in `lira_scores`.
     mode: "online" or "offline".
-    global_variance: as in `lira_scores`.
-    share: of the points to learn an offline threshold on.
-    seed: of their choice.
-    confidence: of the intervals.
+    global_variance: One variance for all points, as in `lira_scores`.
+    share: Share of the points to learn an offline threshold on.
+    seed: Seed of their choice.
+    confidence: Confidence of the intervals.
   """
   scores = lira_scores(
     target_scores, reference_scores, is_in, mode, global_variance

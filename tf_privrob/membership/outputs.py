@@ -12,12 +12,15 @@ import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
+from typing import Callable
 
 import numpy as np
 
 from tf_privrob import files
+from tf_privrob import run_folder
 from tf_privrob import validate
 
+FOLDER = "nonprivate/membership"
 KINDS = ("benign", "adversarial", "worst_case", "targeted")
 _REMEDIES = {
   "adversarial": "attack_eps=... (or attack=...)",
@@ -35,14 +38,14 @@ class Outputs:
   Attributes:
     member_labels: [n], true classes.
     nonmember_labels: [m].
-    benign: logits [n, k] and [m, k] on the inputs themselves.
-    adversarial: the same on untargeted adversarial examples; None: not made.
-    worst_case: verified worst-case logits: upper bounds of z_j - z_y over all
+    benign: Logits [n, k] and [m, k] on the inputs themselves.
+    adversarial: The same on untargeted adversarial examples; None: not made.
+    worst_case: Verified worst-case logits: upper bounds of z_j - z_y over all
       inputs within attack_eps, 0 for y itself.
     targeted: [n, k - 1, k] and [m, k - 1, k], logits on adversarial examples
       for every other class, by class.
-    about: facts for a JSON file: the attack, its radius, the domain, the seed.
-    log_probabilities: benign and adversarial are logs of given probabilities,
+    about: Facts for a JSON file: the attack, its radius, the domain, the seed.
+    log_probabilities: Benign and adversarial are logs of given probabilities,
       in float64, so that confidences are these probabilities to the last bit.
   """
 
@@ -110,7 +113,7 @@ class Outputs:
     if pair is None:
       raise ValueError(
         f"Expected {kind} outputs, but they were not made. Pass"
-        f" {_REMEDIES[kind]} to membership.outputs_of."
+        f" {_REMEDIES[kind]} to membership.Request."
       )
     return pair
 
@@ -168,7 +171,7 @@ class Outputs:
     """Reads what `save` wrote.
 
     Raises:
-      ValueError: there is no such file, or it does not hold outputs.
+      ValueError: There is no such file, or it does not hold outputs.
     """
     arrays = files.read_arrays(path)
     missing = [
@@ -201,6 +204,52 @@ class Outputs:
       f"Outputs({self.num_members} members, {self.num_nonmembers} non-members,"
       f" {self.num_classes} classes: {', '.join(kinds)})"
     )
+
+
+def cached_outputs(
+  folder: run_folder.RunFolder,
+  key: str,
+  make: Callable[[], Outputs],
+  fingerprint: str | None = None,
+) -> Outputs:
+  """The outputs in <run>/membership/<key>.npz, or what `make` returns.
+
+  Beside them is a fingerprint; where it differs from that of `make` (another
+  weight, example, attack or seed), the outputs are made again.
+
+  Args:
+    folder: Folder of the run.
+    key: Name of the file, letters, digits, "_", "-" and ".".
+    make: a `membership.Request`, which has a fingerprint, or any function.
+    fingerprint: Fingerprint of what a plain function depends on.
+
+  Raises:
+    ValueError: A function without a fingerprint, or a key that is a path.
+  """
+  if (
+    not key or not all(c.isalnum() or c in "_-." for c in key) or key[0] == "."
+  ):
+    raise ValueError(
+      f"Expected a key of letters, digits, '_', '-' and '.', received {key!r}."
+    )
+  fingerprint = fingerprint or getattr(make, "fingerprint", None)
+  if not isinstance(fingerprint, str):
+    raise ValueError(
+      "Expected a membership.Request, or fingerprint=... with a function:"
+      " outputs of another model or data must not be taken for these."
+    )
+  folder = run_folder.RunFolder(folder)
+  name = f"{FOLDER}/{key}"
+  path, noted = folder.file(f"{name}.npz"), f"{name}.json"
+  before = folder.read_json(noted) if folder.has(noted) else {}
+  if before.get("fingerprint") == fingerprint and path.is_file():
+    return Outputs.load(path)
+  # Without a note, outputs are of nothing: removed first, written last.
+  folder.file(noted).unlink(missing_ok=True)
+  found = make()
+  found.save(path)
+  folder.write_json(noted, {"fingerprint": fingerprint, "about": found.about})
+  return found
 
 
 def _two(pair, kind: str):

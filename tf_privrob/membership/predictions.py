@@ -33,7 +33,7 @@ def from_predictions(path: str | os.PathLike) -> outputs_lib.Outputs:
   positive float32.
 
   Raises:
-    ValueError: arrays are missing, or are not probabilities.
+    ValueError: Arrays are missing, or are not probabilities.
   """
   arrays = files.read_arrays(path)
   missing = [name for name in _NEEDED if name not in arrays]

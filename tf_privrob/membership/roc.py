@@ -19,9 +19,9 @@ class Curve:
   """True and false alarms at all thresholds, from the highest down.
 
   Attributes:
-    thresholds: the distinct scores of members and non-members, falling.
-    caught: members with a score of at least each threshold.
-    alarms: non-members with such a score.
+    thresholds: The distinct scores of members and non-members, falling.
+    caught: Members with a score of at least each threshold.
+    alarms: Non-members with such a score.
     num_members: n.
     num_nonmembers: m.
   """

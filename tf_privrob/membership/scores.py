@@ -1,4 +1,4 @@
-"""One number an example, higher where membership is more likely."""
+"""One number per example, higher where membership is more likely."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Scores:
   """Scores of members and non-members; higher is more likely a member.
 
   Attributes:
-    name: of the score.
+    name: Name of the score.
     members: [n], floats.
     nonmembers: [m].
     member_labels: [n], classes; None where no strategy needs them.
@@ -167,11 +167,11 @@ def score(outputs: outputs_lib.Outputs, name: str) -> Scores:
     accuracy. "verified": where it is proven so.
 
   Args:
-    outputs: of the model.
-    name: one of `NAMES`.
+    outputs: Outputs of the model.
+    name: One of `NAMES`.
 
   Raises:
-    ValueError: unknown name, or outputs that were not made.
+    ValueError: Unknown name, or outputs that were not made.
   """
   validate.one_of(NAMES, score=name)
   source, kind = name.rsplit("_", 1)

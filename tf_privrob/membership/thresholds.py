@@ -74,11 +74,12 @@ def held_out(
   What an attacker achieves who knows the membership of some points.
 
   Args:
-    scores: of all points.
-    share: of members, and of non-members, that the threshold is learnt on.
-    seed: of their choice.
-    confidence: of the intervals.
-    **words: another `strategy` and `label`.
+    scores: Scores of all points.
+    share: Share of members, and of non-members, that the threshold is learnt
+      on.
+    seed: Seed of their choice.
+    confidence: Confidence of the intervals.
+    **words: Another `strategy` and `label`.
   """
   validate.open_probability(share=share)
   rng = np.random.default_rng(seed)
@@ -141,11 +142,11 @@ def class_dependent(
   the class's threshold, which also makes the ROC curve.
 
   Args:
-    scores: with labels.
-    num_fit: members, and non-members, of each class to learn on.
-    seed: of their choice.
-    confidence: of the intervals; those of single classes are not corrected
-      for their number.
+    scores: Scores with labels.
+    num_fit: Members, and non-members, of each class to learn on.
+    seed: Seed of their choice.
+    confidence: Confidence of the intervals; those of single classes are not
+      corrected for their number.
   """
   rows, shifted = [], []
   for label, fit, rest in class_splits(scores, num_fit, seed):
@@ -192,11 +193,11 @@ def class_splits(labelled, num_fit: int, seed: int):
 
   Args:
     labelled: `Scores` or `Outputs`, with labels.
-    num_fit: rows of each class and part to learn on.
-    seed: of their choice.
+    num_fit: Rows of each class and part to learn on.
+    seed: Seed of their choice.
 
   Raises:
-    ValueError: a class has too few points to leave one to judge.
+    ValueError: A class has too few points to leave one to judge.
   """
   validate.positive_int(num_fit=num_fit)
   labels = (labelled.member_labels, labelled.nonmember_labels)

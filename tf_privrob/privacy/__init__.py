@@ -6,8 +6,8 @@ for a budget, `statement` the claimed, proven and audited guarantee side by
 side, with what `run_facts` says of the training, and `ledger` the write-ahead
 record that a crash can only make too large. `two_world`, `one_run` and
 `refuter` audit a training, and `audit` holds the bounds that they rest on;
-`canaries` are the records they look for. None of it but `gaussian_lower_bound`
-needs TensorFlow, and `dp_accounting` is imported on first use.
+`canaries` are the records they look for. TensorFlow and `dp_accounting` are
+imported on first use, the former by `gaussian_lower_bound` and `gaussian_mu`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tf_privrob.privacy.accounting import group_dp_epsilon
 from tf_privrob.privacy.accounting import poisson_sgd
 from tf_privrob.privacy.accounting import Release
 from tf_privrob.privacy.accounting import shuffled_sgd
-from tf_privrob.privacy.audit.audit import both_errors_lower_bound
 from tf_privrob.privacy.audit.audit import dp_epsilon_lower_bound
 from tf_privrob.privacy.audit.audit import gaussian_lower_bound
 from tf_privrob.privacy.audit.audit import reachable
@@ -59,7 +58,6 @@ __all__ = [
   "RunFacts",
   "audit_one_run",
   "audit_two_world",
-  "both_errors_lower_bound",
   "calibrate_noise_multiplier",
   "canaries_for",
   "diverged",

@@ -46,13 +46,13 @@ class Release:
   """One kind of output that depended on the data, and how often it was made.
 
   Attributes:
-    name: what was released, e.g. "noisy gradients".
-    event: what an accountant composes; its noise multiplier is relative to the
+    name: What was released, e.g. "noisy gradients".
+    event: What an accountant composes; its noise multiplier is relative to the
       sensitivity under the neighbouring relation of the statement.
-    dp_epsilon: instead of `event`, the parameter of any pure mechanism that no
+    dp_epsilon: Instead of `event`, the parameter of any pure mechanism that no
       event describes (functional, exponential, ...).
-    count: number of uses.
-    description: for the reader of the statement.
+    count: Number of uses.
+    description: For the reader of the statement.
   """
 
   name: str
@@ -118,10 +118,10 @@ def poisson_sgd(
   """`steps` noisy sums of clipped gradients over Poisson samples.
 
   Args:
-    noise_multiplier: standard deviation over `l2_clip_norm`, >= 0.
-    sampling_prob: probability of each example in each step; 1 is full batch.
-    steps: number of releases, >= 1.
-    name: what the statement calls it.
+    noise_multiplier: Standard deviation over `l2_clip_norm`, >= 0.
+    sampling_prob: Probability of each example in each step; 1 is full batch.
+    steps: Number of releases, >= 1.
+    name: What the statement calls it.
   """
   import dp_accounting
 
@@ -187,14 +187,14 @@ def shuffled_sgd(
   all later batches belong to other epochs, and sqrt(5) is false.
 
   Args:
-    noise_multiplier: standard deviation over `l2_clip_norm`, > 0.
-    epochs: how often one example is used at most.
+    noise_multiplier: Standard deviation over `l2_clip_norm`, > 0.
+    epochs: How often one example is used at most.
     neighbouring: "add_or_remove_one", "replace_one" or "zero_out".
-    name: what the statement calls it.
-    drop_last: whether the sampler left out incomplete batches.
+    name: What the statement calls it.
+    drop_last: Whether the sampler left out incomplete batches.
 
   Raises:
-    ValueError: for add-or-remove-one with drop_last, which has no bound.
+    ValueError: For add-or-remove-one with drop_last, which has no bound.
   """
   import dp_accounting
 
@@ -228,8 +228,8 @@ def figures(
 
   Args:
     releases: a `Release`, a `DpEvent`, or a sequence of either.
-    dp_delta: in [0, 1); 0 is finite for pure mechanisms only.
-    neighbouring: the relation of the sensitivities behind the events. Poisson
+    dp_delta: The dp_delta, in [0, 1); 0 is finite for pure mechanisms only.
+    neighbouring: The relation of the sensitivities behind the events. Poisson
       amplification is known here for "add_or_remove_one"; for "replace_one" see
       `group_dp_epsilon`.
 
@@ -261,14 +261,14 @@ def dp_epsilon(
 
   Args:
     releases: a `Release`, a `DpEvent`, or a sequence of either.
-    dp_delta: in [0, 1).
+    dp_delta: The dp_delta, in [0, 1).
     accountant: "pld" or "rdp".
-    neighbouring: as in `figures`.
-    accuracy: the grid of a PLD over the spread of one use's loss. A larger one
+    neighbouring: The neighbouring relation, as in `figures`.
+    accuracy: The grid of a PLD over the spread of one use's loss. A larger one
       is faster and still an upper bound: for searches.
 
   Raises:
-    ValueError: where this accountant does not know an event.
+    ValueError: Where this accountant does not know an event.
   """
   validate.one_of(ACCOUNTANTS, accountant=accountant)
   leaves, pure = _flatten(releases, dp_delta, neighbouring)
@@ -296,9 +296,10 @@ def group_dp_epsilon(
   it covers replace-one, which removes an example and adds another.
 
   Args:
-    releases: as in `figures`, accounted under add-or-remove-one.
-    dp_delta: the dp_delta of the group guarantee.
-    group_size: number of examples that may differ.
+    releases: What was released, as in `figures`; it is accounted under
+      add-or-remove-one.
+    dp_delta: The dp_delta of the group guarantee.
+    group_size: Number of examples that may differ.
     accountant: "pld" or "rdp".
 
   Returns:
@@ -348,7 +349,7 @@ def split(
 
   Args:
     releases: a `Release`, a `DpEvent`, or a sequence of either.
-    neighbouring: one of `NEIGHBOURING`.
+    neighbouring: One of `NEIGHBOURING`.
   """
   validate.one_of(NEIGHBOURING, neighbouring=neighbouring)
   if not isinstance(releases, (list, tuple)):

@@ -28,13 +28,13 @@ def calibrate_noise_multiplier(
   """The smallest noise multiplier that keeps `steps` within the budget.
 
   Args:
-    dp_epsilon: the target, > 0.
-    dp_delta: the target, in (0, 1).
+    dp_epsilon: The target, > 0.
+    dp_delta: The target, in (0, 1).
     sampling_prob: Poisson sampling probability; 1 is full batch.
-    steps: number of noisy steps.
+    steps: Number of noisy steps.
     accountant: "pld" or "rdp".
-    tolerance: how far above the smallest one it may lie.
-    extra_releases: what else the budget pays for.
+    tolerance: How far above the smallest one it may lie.
+    extra_releases: What else the budget pays for.
 
   Returns:
     A value whose own figure, re-accounted, is at most `dp_epsilon`, while the
@@ -51,7 +51,7 @@ def calibrate_noise_multiplier(
     )
 
   _check_extra(extra_releases, dp_epsilon, dp_delta, accountant)
-  found = _search(figure, dp_epsilon, 1.0, -1.0, accountant, tolerance)
+  found = _search(figure, dp_epsilon, 1.0, False, accountant, tolerance, _NOISE)
   if not _NOISE[0] <= found <= _NOISE[1]:
     raise ValueError(
       f"Found no noise multiplier in {list(_NOISE)} for dp_epsilon={dp_epsilon}"
@@ -74,13 +74,13 @@ def max_steps(
   """The largest number of steps that stays within the budget.
 
   Args:
-    dp_epsilon: the target, > 0.
-    dp_delta: the target, in (0, 1).
-    noise_multiplier: standard deviation over `l2_clip_norm`, > 0.
+    dp_epsilon: The target, > 0.
+    dp_delta: The target, in (0, 1).
+    noise_multiplier: Standard deviation over `l2_clip_norm`, > 0.
     sampling_prob: Poisson sampling probability; 1 is full batch.
     accountant: "pld" or "rdp".
-    limit: never answer more than this.
-    extra_releases: what else the budget pays for.
+    limit: Never answer more than this.
+    extra_releases: What else the budget pays for.
 
   Returns:
     T with figure(T) <= dp_epsilon < figure(T + 1); 0 if one step is too much.
@@ -90,15 +90,16 @@ def max_steps(
   validate.positive_int(limit=limit)
 
   def figure(steps: float, accuracy: float = composition.FINE) -> float:
-    if not 1 <= steps <= limit:
+    if not 1 <= steps < limit + 1:
       return 0.0 if steps < 1 else math.inf
-    release = accounting.poisson_sgd(noise_multiplier, sampling_prob, steps)
+    whole = math.floor(steps)
+    release = accounting.poisson_sgd(noise_multiplier, sampling_prob, whole)
     return accounting.dp_epsilon(
       [release, *extra_releases], dp_delta, accountant, accuracy=accuracy
     )
 
   _check_extra(extra_releases, dp_epsilon, dp_delta, accountant)
-  return _search(figure, dp_epsilon, 1000, 0.5, accountant, 1, whole=True)
+  return math.floor(_search(figure, dp_epsilon, 1000.0, True, accountant, 0.5))
 
 
 def _check(dp_delta: float, sampling_prob: float, accountant: str) -> None:
@@ -125,100 +126,56 @@ def _search(
   figure: Callable[..., float],
   target: float,
   start: float,
-  power: float,
+  rises: bool,
   accountant: str,
   tolerance: float,
-  whole: bool = False,
+  ends: tuple[float, float] = (0.0, math.inf),
 ) -> float:
-  """The last x on the good side of a monotone figure ~ x ** power.
+  """The last x at which a figure is within the target.
 
   A PLD is first searched on a coarse grid, which is an upper bound too; the
-  fine one is then looked at about three times, near the end.
+  fine one is then looked at a few times, near the end.
   """
+  factor = 2.0
   if accountant == "pld":
 
     def rough(x):
       return figure(x, accuracy=composition.COARSE)
 
-    good, bad = _bracket(rough, target, start, power, 1.2, whole)
-    power = _slope(rough, good, bad) or power
-    start = _narrow(rough, target, good, bad, tolerance, whole)
-  beyond = 1.2
-  if accountant == "pld" and start > 0:
-    beyond = 1 + tolerance / 3 / start
-  good, bad = _bracket(figure, target, start, power, beyond, whole)
-  return _narrow(figure, target, good, bad, tolerance, whole)
+    start = _root(rough, target, start, factor, rises, tolerance, ends)
+    factor = 1.01
+  return _root(figure, target, start, factor, rises, tolerance, ends)
 
 
-def _bracket(
+def _root(
   figure: Callable[[float], float],
   target: float,
-  x: float,
-  power: float,
-  beyond: float,
-  whole: bool,
-) -> tuple[float, float]:
-  """Goes to the predicted root and a little beyond, until it is bracketed."""
-  good = bad = None
-  while good is None or bad is None:
-    value = figure(x)
-    if value <= target:
-      good = x
-    else:
-      bad = x
-    up = (value <= target) == (power > 0)
-    ratio = min(max(target / value, 1 / 64), 64.0) if value else 64.0
-    move = ratio ** (1 / power) * (beyond if up else 1 / beyond)
-    # Where the prediction misses, move on in growing strides.
-    move = max(move, beyond) if up else min(move, 1 / beyond)
-    beyond = 1 + 2 * (beyond - 1)
-    x = x * move
-    if whole:
-      x = math.ceil(x) if up else math.floor(x)
-      x = max(x, 1) if up else x
-    if not whole and not _NOISE[0] <= x <= _NOISE[1]:
-      return (x, x)
-  return good, bad
-
-
-def _slope(figure: Callable[[float], float], x: float, y: float) -> float:
-  """The slope of the figure between two points in log-log, 0 if unknown."""
-  first, second = figure(x), figure(y)
-  if x == y or not (0 < min(first, second) <= max(first, second) < math.inf):
-    return 0.0
-  return math.log(first / second) / math.log(x / y)
-
-
-def _narrow(
-  figure: Callable[[float], float],
-  target: float,
-  good: float,
-  bad: float,
+  start: float,
+  factor: float,
+  rises: bool,
   tolerance: float,
-  whole: bool,
+  ends: tuple[float, float],
 ) -> float:
-  """Narrows a bracket to `tolerance` and returns its good end.
+  """The last x found within the target, by Brent's method.
 
-  A secant in log-log is aimed a third of the tolerance beyond the root, at its
-  good and its bad side in turn, so that two good guesses end the search; after
-  two that did not halve the bracket comes a bisection.
+  Brent's method ends with two neighbours, at most `tolerance` apart, of which
+  one is within the target and the other is not. What is returned was looked at
+  itself, so that it holds whatever the method assumes of the figure.
   """
-  aim, slow = 1.0, 0
-  while abs(good - bad) > tolerance:
-    width = abs(good - bad)
-    slope = 0.0 if slow == 2 else _slope(figure, good, bad)
-    guess = (good + bad) / 2
-    if slope:
-      guess = good * (target / figure(good)) ** (1 / slope)
-      guess += math.copysign(aim * tolerance / 3, good - bad)
-    if whole:
-      guess = math.floor(guess) if aim * (good - bad) < 0 else math.ceil(guess)
-    margin = 1 if whole else min(tolerance / 2, width / 4)
-    low, high = min(good, bad) + margin, max(good, bad) - margin
-    guess = min(max(guess, low), high)
-    if figure(guess) <= target:
-      good, aim = guess, -1.0
-    else:
-      bad, aim = guess, 1.0
-    slow = 0 if slow == 2 or abs(good - bad) <= width / 2 else slow + 1
-  return good
+  from scipy import optimize  # on first use
+
+  within, above = [], []
+
+  def excess(x: float) -> float:
+    value = figure(x)
+    (within if value <= target else above).append(x)
+    return math.log(min(max(value / target, 1e-9), 1e9))
+
+  x = start
+  while not (within and above):
+    if not ends[0] <= x <= ends[1]:
+      return x
+    upwards = (excess(x) <= 0) == rises
+    x, factor = x * (factor if upwards else 1 / factor), factor**2
+  optimize.brentq(excess, within[-1], above[-1], xtol=tolerance)
+  return max(within) if rises else min(within)

@@ -149,9 +149,9 @@ def distribution(
   """All of it as one pessimistic privacy-loss distribution, if one is known.
 
   Args:
-    leaves: what `merge` returns.
-    neighbouring: the relation of the sensitivities behind the events.
-    accuracy: the grid over the spread of one use's loss.
+    leaves: What `merge` returns.
+    neighbouring: The relation of the sensitivities behind the events.
+    accuracy: The grid over the spread of one use's loss.
     pure: (dp_epsilon, count) of mechanisms that no event describes. Randomised
       response dominates each (Kairouz, Oh and Viswanath 2015).
   """
@@ -183,12 +183,12 @@ def _distribution(leaves, neighbouring, accuracy, pure):
 
 
 def _probabilities(leaves: Leaves) -> list[float]:
-  """Of taking part, in every event that is sampled."""
+  """The probability of taking part in each event; 1 if it is not sampled."""
   return [getattr(event, "sampling_probability", 1.0) for event, _ in leaves]
 
 
 def _one_use(event: dp_accounting.DpEvent, count: int, interval: float):
-  """Its distribution, and how often it is used: Gaussians are one together."""
+  """An event's distribution, and its uses: Gaussians are one together."""
   import dp_accounting as dp
   from dp_accounting.pld import privacy_loss_distribution as library
 

@@ -82,26 +82,27 @@ def for_dp_sgd(
   figure without amplification (`accounting.shuffled_sgd`).
 
   Args:
-    noise_multiplier: standard deviation over `l2_clip_norm`; 0 proves nothing.
-    sampling_prob: of one example in one step (batch over n when shuffled).
-    steps: noisy steps taken, as they were counted; 0 before the first.
-    dp_delta: at which dp_epsilon is stated.
+    noise_multiplier: Standard deviation over `l2_clip_norm`; 0 proves nothing.
+    sampling_prob: Sampling probability of one example in one step (batch over n
+      when shuffled).
+    steps: Noisy steps taken, as they were counted; 0 before the first.
+    dp_delta: The dp_delta at which dp_epsilon is stated.
     sampler: "poisson", "shuffle" or "full_batch".
     neighbouring: "add_or_remove_one", or "replace_one": then the sensitivity
       doubles, and Poisson figures come from group privacy.
-    num_examples: to warn of a dp_delta that says little.
-    epochs: with "shuffle", how often one example was used at most; if it is
+    num_examples: Number of examples, to warn of a dp_delta that says little.
+    epochs: With "shuffle", how often one example was used at most; if it is
       not given, counted for the shortest epoch that there can be.
-    accountant: the headline, "pld" or "rdp".
-    claimed: replaces the figure that DP-SGD's own theorem would claim.
-    extra_releases: other outputs of the same model, composed into all figures.
-    extra_caveats: shown before the general ones.
-    first_caveats: shown before all others but those of `facts`.
-    facts: how the training was run; without them the initial weights are
+    accountant: The headline, "pld" or "rdp".
+    claimed: Replaces the figure that DP-SGD's own theorem would claim.
+    extra_releases: Other outputs of the same model, composed into all figures.
+    extra_caveats: Shown before the general ones.
+    first_caveats: Shown before all others but those of `facts`.
+    facts: How the training was run; without them the initial weights are
       unknown and nothing is proven.
-    drop_last: whether shuffling left out incomplete batches; then nothing is
+    drop_last: Whether shuffling left out incomplete batches; then nothing is
       proven for adding or removing one.
-    unprotected: what else is taken to be public.
+    unprotected: What else is taken to be public.
   """
   validate.non_negative(noise_multiplier=noise_multiplier)
   validate.probability(sampling_prob=sampling_prob)

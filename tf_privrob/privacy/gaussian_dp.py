@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 
-from tf_privrob import validate
 from tf_privrob.privacy import accounting
 from tf_privrob.privacy import composition
 
@@ -45,8 +44,8 @@ def gaussian_mu(
 
   Args:
     releases: a `Release`, a `DpEvent`, or a sequence of either.
-    neighbouring: the relation of the sensitivities behind the events.
-    accuracy: as in `dp_epsilon`.
+    neighbouring: The relation of the sensitivities behind the events.
+    accuracy: The grid of a PLD, as in `dp_epsilon`.
 
   Returns:
     mu; None where no finite one is known: no noise, an event that no
@@ -80,18 +79,22 @@ def _smallest(dp_epsilon: np.ndarray, dp_delta: np.ndarray) -> float | None:
 
   A few cells give a first mu, and those that it is too small for the next one.
   """
+  from tf_privrob.mechanisms import gaussian  # TensorFlow, on first use
+
   mu, cells = 0.0, slice(None, None, _FEW)
   while len(dp_epsilon[cells]):
     mu = _bisect(dp_epsilon[cells], dp_delta[cells])
     if mu is None:
       return None
-    cells = np.flatnonzero(gaussian_profile(mu, dp_epsilon) < dp_delta)
+    cells = np.flatnonzero(gaussian.gaussian_profile(mu, dp_epsilon) < dp_delta)
   return mu
 
 
 def _bisect(dp_epsilon: np.ndarray, dp_delta: np.ndarray) -> float | None:
+  from tf_privrob.mechanisms import gaussian
+
   def enough(mu: float) -> bool:
-    return bool(np.all(gaussian_profile(mu, dp_epsilon) >= dp_delta))
+    return bool(np.all(gaussian.gaussian_profile(mu, dp_epsilon) >= dp_delta))
 
   high = 1.0
   while not enough(high):
@@ -105,24 +108,3 @@ def _bisect(dp_epsilon: np.ndarray, dp_delta: np.ndarray) -> float | None:
     middle = (low + high) / 2
     low, high = (low, middle) if enough(middle) else (middle, high)
   return high
-
-
-def gaussian_profile(mu: float, dp_epsilon: np.ndarray) -> np.ndarray:
-  """The dp_delta of N(mu, 1) against N(0, 1) at each dp_epsilon.
-
-  Phi(-t) - e^x Phi(-t - mu) with t = x / mu - mu / 2; the second term is
-  phi(t) R(t + mu) with the Mills ratio R, which does not overflow.
-  """
-  from scipy import special
-
-  validate.positive(mu=mu)
-  t = np.asarray(dp_epsilon, np.float64) / mu - mu / 2
-
-  def mills(x):
-    return math.sqrt(math.pi / 2) * special.erfcx(x / math.sqrt(2))
-
-  density = np.exp(-t * t / 2) / math.sqrt(2 * math.pi)
-  # Where t > 0 the two terms have a common factor, so that less cancels.
-  near = special.ndtr(-t) - density * mills(t + mu)
-  far = density * (mills(np.maximum(t, 0)) - mills(np.maximum(t, 0) + mu))
-  return np.maximum(np.where(t > 0, far, near), 0.0)

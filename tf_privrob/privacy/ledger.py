@@ -32,7 +32,6 @@ from typing import Any
 from tf_privrob import validate
 from tf_privrob.privacy import ledger_file
 from tf_privrob.privacy import ledger_format
-from tf_privrob.privacy import ledger_values
 
 
 class BudgetExceeded(RuntimeError):  # noqa: N818
@@ -43,8 +42,8 @@ class Ledger:
   """An open ledger; made by `Ledger.open`, closed by `close` or `with`.
 
   Args:
-    file: open and locked.
-    history: what it says.
+    file: Open and locked.
+    history: What it says.
   """
 
   def __init__(
@@ -73,17 +72,17 @@ class Ledger:
     """Begins a ledger, or continues one after checking that it is the same run.
 
     Args:
-      path: of `ledger.jsonl`.
-      parameters: all that makes it this run: method, settings, number of
+      path: Path of `ledger.jsonl`.
+      parameters: All that makes it this run: method, settings, number of
         examples, value range, network, ... JSON values, may be nested.
-      resume: continue the ledger at `path`. Without it, none may exist.
+      resume: Continue the ledger at `path`. Without it, none may exist.
 
     Raises:
-      LedgerError: if it exists (or not), is damaged, is used by another
+      LedgerError: If it exists (or not), is damaged, is used by another
         process, or belongs to a run with other parameters.
     """
     path = os.path.abspath(os.fspath(path))
-    parameters = ledger_values.plain(parameters=parameters)
+    parameters = ledger_format.plain(parameters=parameters)
     if resume:
       file = ledger_file.resume(path, parameters)
     else:
@@ -133,13 +132,6 @@ class Ledger:
     return self._max_steps
 
   @property
-  def remaining(self) -> int | None:
-    """Steps that may still be charged, None for no limit."""
-    if self._max_steps is None:
-      return None
-    return max(0, self._max_steps - self._steps)
-
-  @property
   def closed(self) -> bool:
     """Whether nothing can be charged any more."""
     return self._file.closed
@@ -153,20 +145,20 @@ class Ledger:
     recorded one: the noise depends on how often a release had to be repeated.
 
     Args:
-      parameters: noise multiplier, clip norm, sampler, ... JSON values.
-      max_steps: the steps that the budget allows, None for no limit.
+      parameters: Noise multiplier, clip norm, sampler, ... JSON values.
+      max_steps: The steps that the budget allows, None for no limit.
 
     Raises:
-      LedgerError: if steps were charged for another plan, or for fewer steps.
+      LedgerError: If steps were charged for another plan, or for fewer steps.
     """
-    parameters = ledger_values.plain(parameters=parameters)
+    parameters = ledger_format.plain(parameters=parameters)
     if max_steps is not None:
       validate.positive_int(max_steps=max_steps)
       max_steps = int(max_steps)
     with self._mutex:
       self._file.check()
       if self._plan is not None and self._steps:
-        ledger_values.require_same(self._path, "plan", self._plan, parameters)
+        ledger_format.require_same(self._path, "plan", self._plan, parameters)
         self._require_no_more(max_steps)
       if (self._plan, self._max_steps) != (parameters, max_steps):
         with self._closed_on_failure():
@@ -191,8 +183,8 @@ class Ledger:
       The steps charged in all.
 
     Raises:
-      BudgetExceeded: if they are not allowed; nothing is charged then.
-      LedgerError: if there is no plan, or the ledger is closed or cannot be
+      BudgetExceeded: If they are not allowed; nothing is charged then.
+      LedgerError: If there is no plan, or the ledger is closed or cannot be
         written. The step must not be taken then.
     """
     validate.positive_int(count=count)
@@ -221,26 +213,26 @@ class Ledger:
     """Pays for a release that is made once; on return it is on the disk.
 
     Args:
-      name: of the release: letters, digits and any of `_.-`.
-      settings: what its cost depends on, as JSON values.
+      name: Name of the release: letters, digits and any of `_.-`.
+      settings: What its cost depends on, as JSON values.
 
     Returns:
       How many of this name were begun in all, 1 for the first.
 
     Raises:
-      LedgerError: if earlier ones had other settings, or the ledger is closed
+      LedgerError: If earlier ones had other settings, or the ledger is closed
         or cannot be written. The data must not be touched then.
     """
     if not re.fullmatch(r"[\w.-]+", name, re.ASCII):
       raise ValueError(
         f"Expected letters, digits or any of '_.-' in name={name!r}."
       )
-    settings = ledger_values.plain(settings=settings)
+    settings = ledger_format.plain(settings=settings)
     with self._mutex:
       self._file.check()
       known = self._releases.get(name, ledger_format.ReleaseEntry(0, None))
       if known.settings is not None:
-        ledger_values.require_same(self._path, name, known.settings, settings)
+        ledger_format.require_same(self._path, name, known.settings, settings)
       count = known.count + 1
       line = {"type": "release", "name": name, "count": count}
       line = {**line, "settings": settings, "session": self._session}
@@ -255,7 +247,7 @@ class Ledger:
     """Writes down that the result is whole.
 
     Args:
-      name: of a release that was begun.
+      name: Name of a release that was begun.
       digest: SHA-256 of the file of the result, 64 hexadecimal digits.
     """
     if not re.fullmatch(r"[0-9a-f]{64}", digest):
@@ -293,10 +285,10 @@ class Ledger:
     """Writes down what takes a proof away; on return it is on the disk.
 
     Args:
-      fact: one of `ledger_format.FACTS`.
+      fact: One of `ledger_format.FACTS`.
 
     Raises:
-      LedgerError: if the ledger is closed or cannot be written. Nothing may be
+      LedgerError: If the ledger is closed or cannot be written. Nothing may be
         released then.
     """
     validate.one_of(ledger_format.FACTS, fact=fact)
@@ -336,7 +328,7 @@ def diverged(first: str | os.PathLike, second: str | os.PathLike) -> bool:
   own steps only, and what both released together costs more than either says.
 
   Raises:
-    LedgerError: if one of them cannot be read or is damaged.
+    LedgerError: If one of them cannot be read or is damaged.
   """
   histories = ledger_format.read(first), ledger_format.read(second)
   if histories[0].run != histories[1].run:

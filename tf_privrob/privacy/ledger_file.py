@@ -17,7 +17,6 @@ from collections.abc import Iterable
 import tf_privrob
 from tf_privrob import files
 from tf_privrob.privacy import ledger_format
-from tf_privrob.privacy import ledger_values
 
 try:
   import fcntl
@@ -36,7 +35,7 @@ class LedgerFile:
   """An open file of checked lines, made by `begin` or `resume`.
 
   Attributes:
-    path: where it is written.
+    path: The path of the file.
   """
 
   def __init__(self, fd: int, path: str):
@@ -208,7 +207,7 @@ def resume(path: str, parameters: dict) -> LedgerFile:
         f" {history.version}, whose checkpoints cannot be checked against it."
         " Begin a new run_dir."
       )
-    ledger_values.require_same(path, "run", history.parameters, parameters)
+    ledger_format.require_same(path, "run", history.parameters, parameters)
     if history.torn:
       # What it was to pay for never began: a crash in here may lose the line,
       # and the count is still not too low.

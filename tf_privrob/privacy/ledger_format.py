@@ -19,6 +19,7 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,8 +38,8 @@ class ReleaseEntry:
   """The releases of one name.
 
   Attributes:
-    count: begun so far, a torn line included.
-    settings: what one costs depends on; None if only a torn line was left.
+    count: Begun so far, a torn line included.
+    settings: What one costs depends on; None if only a torn line was left.
     digest: SHA-256 of the file of the last whole result, None without one.
   """
 
@@ -52,19 +53,19 @@ class History:
   """What a ledger says, for resuming and for auditors.
 
   Attributes:
-    format: of the file; format 1 had neither run nor plan nor releases.
-    run: identity of the run, 32 hexadecimal digits.
-    parameters: of the run, as recorded when it began.
-    plan: parameters of the last plan, None before the first.
-    max_steps: steps that the last plan allows, None for no limit.
-    steps: charged so far, a torn line included.
-    releases: what was released once, by name, a torn line included.
-    facts: those of `FACTS` that hold, a torn line included.
-    sessions: the line of each opening, with process and time to the minute.
-    version: of the library that began the run.
+    format: Format of the file; format 1 had neither run nor plan nor releases.
+    run: Identity of the run, 32 hexadecimal digits.
+    parameters: Parameters of the run, as recorded when it began.
+    plan: Parameters of the last plan, None before the first.
+    max_steps: Steps that the last plan allows, None for no limit.
+    steps: Charged so far, a torn line included.
+    releases: What was released once, by name, a torn line included.
+    facts: Those of `FACTS` that hold, a torn line included.
+    sessions: The line of each opening, with process and time to the minute.
+    version: Version of the library that began the run.
     torn: bytes of an unfinished last line, empty if there is none.
-    mended: the line that counts for the torn one, None if none has to.
-    checksums: after each complete line, over it and all lines before it.
+    mended: The line that counts for the torn one, None if none has to.
+    checksums: After each complete line, over it and all lines before it.
     size: bytes of all complete lines.
   """
 
@@ -98,7 +99,7 @@ def read(path: str | os.PathLike) -> History:
   """Reads a ledger without opening it for charges.
 
   Raises:
-    LedgerError: if it cannot be read, has no header, or a line is damaged.
+    LedgerError: If it cannot be read, has no header, or a line is damaged.
   """
   try:
     with open(path, "rb") as file:
@@ -296,3 +297,56 @@ def _damaged(path: str | os.PathLike, number: int, what: str) -> LedgerError:
     " for is not known, so it cannot be continued. Restore the file from a"
     " backup, or begin a new run_dir."
   )
+
+
+# The parameters that a ledger keeps: as JSON, and compared by name.
+
+
+def plain(**named: Mapping[str, Any]) -> dict:
+  """The one mapping that is given by its name, as JSON gives it back."""
+  ((name, mapping),) = named.items()
+  values = dict(mapping)
+  try:
+    text = json.dumps(values, allow_nan=False, default=_scalar)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      "Expected finite numbers, strings, lists or dicts in"
+      f" {name}={values!r}: {error}."
+    ) from None
+  return json.loads(text)
+
+
+def _scalar(value: Any) -> Any:
+  """NumPy scalars as Python ones."""
+  if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+    return value.item()
+  raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def require_same(path: str, what: str, old: dict, new: dict) -> None:
+  """Refuses to continue another mechanism, and names all that changed."""
+  changed = list(_changes(old, new))
+  if changed:
+    raise LedgerError(
+      f"Cannot resume {path}: it paid for a {what} with other parameters ("
+      + "; ".join(changed)
+      + "). Resume with the recorded values, or choose another run_dir."
+    )
+
+
+class _Absent:
+  def __repr__(self) -> str:
+    return "'absent'"
+
+
+_ABSENT = _Absent()
+
+
+def _changes(old: dict, new: dict, prefix: str = "") -> Iterator[str]:
+  """Every value that differs, under its dotted name."""
+  for name in sorted({*old, *new}):
+    before, after = old.get(name, _ABSENT), new.get(name, _ABSENT)
+    if isinstance(before, dict) and isinstance(after, dict):
+      yield from _changes(before, after, f"{prefix}{name}.")
+    elif before != after:
+      yield f"{prefix}{name}: {before!r} -> {after!r}"

@@ -50,13 +50,13 @@ class _Direction:
   """What is lost when an example is added, or when one is removed.
 
   Attributes:
-    losses: the grid, rising.
+    losses: The grid, rising.
     above: P(loss >= x) for every x of the grid, without the infinite one.
-    other: the mean of exp(x - loss) over the same losses.
+    other: The mean of exp(x - loss) over the same losses.
     infinite: P(loss = inf).
-    margin: what rounding can have taken from dp_delta.
-    fraction: the same as a fraction of dp_delta.
-    shift: the same of dp_epsilon.
+    margin: What rounding can have taken from dp_delta.
+    fraction: The same as a fraction of dp_delta.
+    shift: The same of dp_epsilon.
   """
 
   losses: np.ndarray

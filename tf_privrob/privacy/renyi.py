@@ -34,9 +34,9 @@ def sampled_gaussian(
   larger (Mironov, Talwar and Zhang 2019).
 
   Args:
-    sampling_prob: in (0, 1).
-    noise_multiplier: standard deviation over sensitivity, > 0.
-    orders: each above 1.
+    sampling_prob: Sampling probability, in (0, 1).
+    noise_multiplier: Standard deviation over sensitivity, > 0.
+    orders: Each above 1.
 
   Returns:
     A bound for each order. It is remembered, and cannot be written to.

@@ -14,8 +14,8 @@ def up(value: float, digits: int = 4) -> str:
   """The shortest decimal of so many digits that is not below: 3.00049, 3.001.
 
   Args:
-    value: a proven or claimed dp_epsilon, dp_delta or mu.
-    digits: significant ones; a value that has no more is printed as it is.
+    value: A proven or claimed dp_epsilon, dp_delta or mu.
+    digits: Significant ones; a value that has no more is printed as it is.
   """
   return _rounded(value, digits, decimal.ROUND_CEILING)
 

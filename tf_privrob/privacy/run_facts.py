@@ -79,7 +79,7 @@ def scalar_of_proven(condition: str) -> str:
   """The name of a proven dp_epsilon where a number stands alone: TensorBoard.
 
   Args:
-    condition: of the statement; it is part of the name.
+    condition: Condition of the statement; it is part of the name.
   """
   words = ["privacy/dp_epsilon_proven", *condition.split()]
   return "_".join(words)
@@ -93,15 +93,15 @@ class RunFacts:
   initial weights proves nothing.
 
   Attributes:
-    ledger: whether a ledger on the disk counted the steps; else a counter in
+    ledger: Whether a ledger on the disk counted the steps; else a counter in
       memory did.
     randomness: "operating_system", or "seed" for noise that can be repeated.
-    fresh_weights: whether `fit` itself drew the initial weights.
-    public_weights: why initial weights that were not drawn are public, such as
+    fresh_weights: Whether `fit` itself drew the initial weights.
+    public_weights: Why initial weights that were not drawn are public, such as
       "trained on CIFAR-100"; "" if that was not declared.
-    callbacks_saw_metrics: whether the user's callbacks got metrics without
+    callbacks_saw_metrics: Whether the user's callbacks got metrics without
       noise.
-    moved: whether the ledger's folder is not where the run began.
+    moved: Whether the ledger's folder is not where the run began.
   """
 
   ledger: bool = False
@@ -140,7 +140,7 @@ class RunFacts:
     }
 
   def assumptions(self) -> tuple[statement.Assumption, ...]:
-    """On counting, on randomness and on the initial weights."""
+    """What is assumed of counting, randomness and the initial weights."""
     found = [
       _LEDGER if self.ledger else _COUNTER,
       statement.Assumption(

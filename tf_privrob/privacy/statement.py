@@ -47,31 +47,31 @@ class PrivacyStatement:
   """What is known about the privacy of one model.
 
   Attributes:
-    claimed: what the theorem of the method's paper would say, None: nothing.
-    proven: what composition supports for what the code really did; None: no
+    claimed: What the theorem of the method's paper would say, None: nothing.
+    proven: What composition supports for what the code really did; None: no
       finite bound is known.
-    audited: a lower bound on dp_epsilon that an attack demonstrated; None: not
+    audited: A lower bound on dp_epsilon that an attack demonstrated; None: not
       run.
-    audit_note: how the audit was made, its confidence.
+    audit_note: How the audit was made, its confidence.
     neighbouring: "add_or_remove_one" or "replace_one".
     sampler: "poisson", "shuffle", "full_batch", "fixed" (batches of one size,
       no amplification) or "none" (no mini-batches).
-    accountant: name, library, version, and both figures `rdp` and `pld` with
+    accountant: Name, library, version, and both figures `rdp` and `pld` with
       their routes; empty if nothing was accounted.
     releases: `Release.record()` of each: name, description, count, parameters.
-    assumptions: of the proof.
-    caveats: why claimed is not proven, and what no figure covers.
-    condition: what proven depends on, in a few words that stand beside the
+    assumptions: Assumptions of the proof.
+    caveats: Why claimed is not proven, and what no figure covers.
+    condition: What proven depends on, in a few words that stand beside the
       figure wherever it is printed; "" if nothing.
     gaussian_mu: mu of Gaussian DP for the same releases; see `gaussian_mu`.
-    unit: whom the figures protect.
-    unprotected: what is taken to be public, and is not protected.
-    preprocessing: what it cost, or that it is not covered.
-    tuning: the same of the choice of settings.
-    trust_model: who sees what.
-    side_channels: which are covered and which are not.
-    run_id: identity of the run in its ledger; None: it has none.
-    weights: fingerprint of the weights that were released, if known.
+    unit: Whom the figures protect.
+    unprotected: What is taken to be public, and is not protected.
+    preprocessing: What it cost, or that it is not covered.
+    tuning: The same of the choice of settings.
+    trust_model: Who sees what.
+    side_channels: Which are covered and which are not.
+    run_id: Identity of the run in its ledger; None: it has none.
+    weights: Fingerprint of the weights that were released, if known.
   """
 
   claimed: Budget | None
@@ -124,11 +124,6 @@ class PrivacyStatement:
       return False
     bounds = [b.dp_epsilon for b in (self.proven, self.claimed) if b]
     return any(self.audited > bound for bound in bounds)
-
-  @property
-  def proven_text(self) -> str:
-    """The proven figure with its condition; they are never apart."""
-    return statement_text.proven(self)
 
   def coverage(self) -> tuple[tuple[str, str], ...]:
     """(question, answer): whom, what and against whom the figures protect."""

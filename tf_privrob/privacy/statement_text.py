@@ -36,7 +36,7 @@ def coverage(
 
 
 def mu(statement: statement_lib.PrivacyStatement) -> str:
-  """Of Gaussian DP, with the region that it holds in and its condition."""
+  """The mu of Gaussian DP, with where it holds and its condition."""
   if statement.gaussian_mu is None:
     return "no mu known"
   condition = f" ({statement.condition})" if statement.condition else ""

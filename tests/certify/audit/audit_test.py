@@ -15,7 +15,7 @@ from tf_privrob import bounds
 from tf_privrob import certify
 from tf_privrob import papers
 from tf_privrob.certify.audit import audit
-from tf_privrob.certify.audit import row as audit_row
+from tf_privrob.certify.audit import result as audit_result
 from tf_privrob.certify.audit import search as audit_search
 from tf_privrob.certify.audit import targets as audit_targets
 from tf_privrob.certify.smoothing import grid
@@ -230,6 +230,20 @@ def test_one_noise_layer_stands_and_its_double_does_not(distribution, bound):
   assert caught.verdict == "violated"
 
 
+def test_the_target_of_one_noise_layer_judges():
+  certifier = certify.SingleLayerCertificate(
+    0.1, position="hidden", operator_norm=2.0, num_estimation=400
+  )
+  rows = certifier.certify(_Noisy(), _LINE[-2:])
+  classes = [row.prediction for row in rows]
+  for draws in (None, 300):
+    target = certifier.target(_Noisy(), _LINE, draws)
+    seen = target.judge(_LINE[-2:], classes, [0, 1], 0.01, (0, 1))
+    assert seen == [None, None]
+    swapped = target.judge(_LINE[-2:], classes[::-1], [0, 1], 0.01, (0, 1))
+    assert swapped == classes
+
+
 @pytest.mark.parametrize(
   ("composition", "bound", "falls"),
   [
@@ -379,7 +393,7 @@ def test_a_search_does_not_depend_on_how_far_it_was_before(tmp_path):
 
 
 def test_rows_survive_a_round_trip():
-  row = audit_row.AuditRow(
+  row = audit_result.AuditRow(
     3,
     1,
     0.1 + 0.2,
@@ -389,7 +403,7 @@ def test_rows_survive_a_round_trip():
     1.5,
   )
   row = dataclasses.replace(row, outcomes={**row.outcomes, "pgd": (0.2, 4)})
-  assert audit_row.AuditRow.from_csv_row(row.to_csv_row()) == row
+  assert audit_result.AuditRow.from_csv_row(row.to_csv_row()) == row
   assert row.fell == ["pgd"]
   assert row.violation()["to"] == 4
 
@@ -410,7 +424,7 @@ def test_rows_survive_a_round_trip():
   ],
 )
 def test_verdict_by_hand(confidence, count, violations, verdict):
-  found = certify.CertificateAudit(
+  found = audit_result.CertificateAudit(
     count,
     violations,
     "proven",
@@ -490,7 +504,7 @@ def test_rows_that_fell_are_not_attacked_again(monkeypatch):
 
 def test_chance_is_allowed_in_inflated_radii_too():
   """Of 500 rows at 0.999 two may fall by chance, three may not."""
-  found = certify.CertificateAudit(
+  found = audit_result.CertificateAudit(
     500, 1, "proven", "m", "l2", 0.999, (), (), inflated=((1.1, 2), (1.5, 3))
   )
   assert (found.verdict, found.detectable) == ("within alpha", 1.5)

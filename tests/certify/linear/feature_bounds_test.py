@@ -171,7 +171,7 @@ def test_rounding_is_covered_and_not_idle(kind):
 
 
 def test_layers_before_multiply_and_add_rounding():
-  bound = certify.FeatureBound((1.0, 2.0, 3.0), 1e-3, 1e-4)
+  bound = feature_bounds.FeatureBound((1.0, 2.0, 3.0), 1e-3, 1e-4)
   rescale = tf.keras.layers.Rescaling(-4.0, 3.0)
   before = linear_head.Elementwise.identity((9,)).then(rescale)
   found = bound.after(before)
@@ -220,4 +220,4 @@ def test_other_layers_are_refused(make, message):
 
 def test_bad_norm():
   with pytest.raises(ValueError, match="Unknown norm='l7'"):
-    certify.FeatureBound((1.0, 1.0, 1.0), 0.0, 0.0).lipschitz("l7")
+    feature_bounds.FeatureBound((1.0, 1.0, 1.0), 0.0, 0.0).lipschitz("l7")

@@ -282,7 +282,9 @@ def test_coordinate_scales_with_the_whitened_norm():
   dense.build((None, 2))
   dense.kernel.assign(np.eye(2))
   scales = np.array([2.0, 0.1])
-  norm = keras_norms.whitened_norm([dense], (2,), scales, "l2")
+  norm = keras_norms.prefix_norms([dense], (2,), stddev=scales).bound(
+    "l2", "l2"
+  )
   assert norm == pytest.approx(10)
   assert ALPHA / 10 < diagonal_failures(scales, norm) <= 2 * LIMIT
 

@@ -48,7 +48,7 @@ def certifier(**changes):
 
 def hidden(**changes):
   norm = changes.get("norm", "linf")
-  stretch = linear_norms.dense_norms(FIRST).bound(norm, "l1")
+  stretch = linear_norms.dense_map(FIRST).norms().bound(norm, "l1")
   values = {"position": "hidden", "operator_norm": stretch, "scale": 1.5}
   return certifier(**{**values, **changes})
 
@@ -300,7 +300,7 @@ def test_settings_are_json():
   settings = json.loads(json.dumps(hidden().settings()))
   assert settings["certifier"] == "SingleLayerCertificate"
   assert settings["operator_norm"] == pytest.approx(
-    linear_norms.dense_norms(FIRST).bound("linf", "l1")
+    linear_norms.dense_map(FIRST).norms().bound("linf", "l1")
   )
   assert "batch_size" not in settings
 
@@ -351,7 +351,7 @@ def failure_rate(row, true_radius, dual, count=COUNT, seed=4, **changes):
 )
 def test_failure_rate_behind_a_layer(norm, true_radius):
   """One row, one noise: the bound is attained, so nothing is to spare."""
-  dual = linear_norms.dense_norms(ROW).bound(norm, "l1")
+  dual = linear_norms.dense_map(ROW).norms().bound(norm, "l1")
   rate = failure_rate(
     ROW,
     true_radius / dual,
@@ -407,7 +407,7 @@ def test_point_estimate_is_caught(monkeypatch):
   ("change", "message"),
   [
     ({"operator_norm": 2.0}, "operator_norm=None at the input"),
-    ({"position": "hidden"}, r"\(layer\).bound\('linf', 'l1'\)"),
+    ({"position": "hidden"}, r"\(layer\).norms\(\).bound\('linf', 'l1'\)"),
     (
       {"bound": "empirical_bernstein", "num_estimation": 1},
       "num_estimation=1 >= 2",

@@ -42,7 +42,7 @@ def random_kernel(shape, seed=0):
 def test_conv2d_equals_the_explicit_matrix(input_shape, taps, strides, padding):
   kernel = random_kernel([*taps, input_shape[2], 3])
   a, output_shape = matrix(kernel, input_shape, strides, padding)
-  found = linear_norms.conv2d_norms(kernel, input_shape, strides, padding)
+  found = linear_norms.conv2d_map(kernel, input_shape, strides, padding).norms()
   columns = np.abs(a).sum(axis=0)
   assert found.output_shape == output_shape
   assert found.bound("l1", "l1") == pytest.approx(columns.max(), rel=1e-9)
@@ -62,7 +62,7 @@ def test_conv2d_equals_the_explicit_matrix(input_shape, taps, strides, padding):
 def test_conv2d_bounds_the_exact_norms(padding, seed):
   kernel = random_kernel([2, 2, 1, 2], seed)
   a, _ = matrix(kernel, (4, 3, 1), 2, padding)
-  found = linear_norms.conv2d_norms(kernel, (4, 3, 1), 2, padding)
+  found = linear_norms.conv2d_map(kernel, (4, 3, 1), 2, padding).norms()
   exact = exact_from_l2(a), exact_from_linf(a)
   assert exact[0] <= found.bound("l2", "l1") <= 2 * exact[0]
   assert exact[1] <= found.bound("linf", "l1") <= 2 * exact[1]
@@ -72,7 +72,7 @@ def test_conv2d_bounds_the_exact_norms(padding, seed):
 def test_bounds_are_exact_without_cancellation(padding):
   kernel = np.abs(random_kernel([2, 2, 1, 2]))
   a, _ = matrix(kernel, (4, 3, 1), 2, padding)
-  found = linear_norms.conv2d_norms(kernel, (4, 3, 1), 2, padding)
+  found = linear_norms.conv2d_map(kernel, (4, 3, 1), 2, padding).norms()
   assert found.bound("l2", "l1") == pytest.approx(exact_from_l2(a), rel=1e-9)
   assert found.bound("linf", "l1") == pytest.approx(
     exact_from_linf(a), rel=1e-9
@@ -82,7 +82,7 @@ def test_bounds_are_exact_without_cancellation(padding):
 @pytest.mark.parametrize("seed", range(3))
 def test_dense_bounds_the_exact_norms(seed):
   kernel = random_kernel([6, 5], seed)
-  found = linear_norms.dense_norms(kernel)
+  found = linear_norms.dense_map(kernel).norms()
   exact = exact_from_l2(kernel.T), exact_from_linf(kernel.T)
   assert found.bound("l1", "l1") == pytest.approx(
     np.abs(kernel).sum(axis=1).max()
@@ -93,7 +93,7 @@ def test_dense_bounds_the_exact_norms(seed):
 
 
 def test_one_output_is_exact():
-  found = linear_norms.dense_norms([[2.0], [-1.0]])
+  found = linear_norms.dense_map([[2.0], [-1.0]]).norms()
   assert found.bound("l1", "l1") == pytest.approx(2)
   assert found.bound("linf", "l1") == pytest.approx(3)
   assert found.bound("l2", "l1") == pytest.approx(np.sqrt(5))
@@ -102,7 +102,7 @@ def test_one_output_is_exact():
 def test_orthogonal_rows_gain_from_the_second_bound():
   """Hadamard: sum c = 16, the largest ||A a||_1 over signs is 8."""
   hadamard = np.kron([[1, 1], [1, -1]], [[1, 1], [1, -1]])
-  found = linear_norms.dense_norms(hadamard)
+  found = linear_norms.dense_map(hadamard).norms()
   assert exact_from_linf(hadamard) == 8
   assert found.bound("linf", "l1") == pytest.approx(8)
   assert found.bound("l2", "l1") == pytest.approx(4)
@@ -114,7 +114,7 @@ def test_released_mnist_layer_golden():
   limit = np.sqrt(6 / (25 + 25 * 32))
   kernel = np.random.RandomState(0).uniform(-limit, limit, [5, 5, 1, 32])
   assert 196 * np.abs(kernel).sum() == pytest.approx(6679, rel=0.03)
-  found = linear_norms.conv2d_norms(kernel, (28, 28, 1), 2, "same")
+  found = linear_norms.conv2d_map(kernel, (28, 28, 1), 2, "same").norms()
   assert found.output_shape == (14, 14, 32)
   assert 102 < found.bound("linf", "l1") < 196 * np.abs(kernel).sum()
   rng = np.random.RandomState(1)
@@ -129,18 +129,28 @@ def test_layers_give_their_own_geometry():
   dense = tf.keras.layers.Dense(4, activation="relu")
   inputs = tf.keras.Input((6, 5, 2))
   dense(tf.keras.layers.Flatten()(conv(inputs)))
-  assert keras_norms.layer_norms(conv) == linear_norms.conv2d_norms(
-    conv.kernel.numpy(), (6, 5, 2), (2, 1), "valid"
+  assert (
+    keras_norms.linear_map(conv).norms()
+    == linear_norms.conv2d_map(
+      conv.kernel.numpy(), (6, 5, 2), (2, 1), "valid"
+    ).norms()
   )
-  assert keras_norms.layer_norms(conv).output_shape == conv.output_shape[1:]
-  assert keras_norms.layer_norms(conv, (9, 9, 2)).output_shape == (4, 8, 3)
-  assert keras_norms.layer_norms(dense) == linear_norms.dense_norms(
-    dense.kernel.numpy()
+  assert (
+    keras_norms.linear_map(conv).norms().output_shape == conv.output_shape[1:]
+  )
+  assert keras_norms.linear_map(conv, (9, 9, 2)).norms().output_shape == (
+    4,
+    8,
+    3,
+  )
+  assert (
+    keras_norms.linear_map(dense).norms()
+    == linear_norms.dense_map(dense.kernel.numpy()).norms()
   )
 
 
 def test_bound_knows_its_norms():
-  found = linear_norms.dense_norms(np.eye(3))
+  found = linear_norms.dense_map(np.eye(3)).norms()
   assert found.bound("linf", "l1") == pytest.approx(3)
   with pytest.raises(ValueError, match="Did you mean 'linf'"):
     found.bound("inf", "l1")
@@ -154,52 +164,57 @@ def built(layer, shape):
 @pytest.mark.parametrize(
   ("call", "message"),
   [
-    (lambda: linear_norms.dense_norms(np.ones(3)), "kernel of rank 2"),
-    (lambda: linear_norms.dense_norms([[np.nan]]), "1 values that are not"),
+    (lambda: linear_norms.dense_map(np.ones(3)).norms(), "kernel of rank 2"),
     (
-      lambda: linear_norms.conv2d_norms(np.ones([2, 2, 3, 1]), (4, 4, 1)),
+      lambda: linear_norms.dense_map([[np.nan]]).norms(),
+      "1 values that are not",
+    ),
+    (
+      lambda: linear_norms.conv2d_map(np.ones([2, 2, 3, 1]), (4, 4, 1)).norms(),
       "kernel's 3 channels",
     ),
     (
-      lambda: linear_norms.conv2d_norms(
+      lambda: linear_norms.conv2d_map(
         np.ones([5, 5, 1, 1]), (4, 4, 1), padding="valid"
-      ),
+      ).norms(),
       "no larger than the input",
     ),
     (
-      lambda: linear_norms.conv2d_norms(
+      lambda: linear_norms.conv2d_map(
         np.ones([2, 2, 1, 1]), (4, 4, 1), padding="sam"
-      ),
+      ).norms(),
       "Did you mean 'same'",
     ),
     (
-      lambda: linear_norms.conv2d_norms(np.ones([2, 2, 1, 1]), (4, 4, 1), 0),
-      "strides=0",
+      lambda: linear_norms.conv2d_map(
+        np.ones([2, 2, 1, 1]), (4, 4, 1), 0
+      ).norms(),
+      r"strides\[0\]=0",
     ),
     (
-      lambda: linear_norms.conv2d_norms(
+      lambda: linear_norms.conv2d_map(
         np.ones([2, 2, 1, 1]), (4, 4, 1), (1, 2, 3)
-      ),
-      "one or two numbers",
+      ).norms(),
+      "two whole numbers",
     ),
     (
-      lambda: keras_norms.layer_norms(tf.keras.layers.Dense(2)),
+      lambda: keras_norms.linear_map(tf.keras.layers.Dense(2)).norms(),
       "built layer",
     ),
     (
-      lambda: keras_norms.layer_norms(tf.keras.layers.ReLU()),
+      lambda: keras_norms.linear_map(tf.keras.layers.ReLU()).norms(),
       "Dense or Conv2D layer, received ReLU",
     ),
     (
-      lambda: keras_norms.layer_norms(
+      lambda: keras_norms.linear_map(
         built(tf.keras.layers.Conv2D(2, 3, dilation_rate=2), (8, 8, 1))
-      ),
+      ).norms(),
       "dilation_rate=1",
     ),
     (
-      lambda: keras_norms.layer_norms(
+      lambda: keras_norms.linear_map(
         built(tf.keras.layers.Conv2D(2, 3), (8, 8, 1))
-      ),
+      ).norms(),
       "Pass input_shape",
     ),
   ],

@@ -55,7 +55,7 @@ def exact_norms(a):
 def test_conv2d_has_the_norms_of_its_matrix(strides, padding):
   kernel = random_kernel([3, 2, 2, 3])
   a = explicit(kernel, (7, 6, 2), strides, padding)
-  found = linear_norms.conv2d_norms(kernel, (7, 6, 2), strides, padding)
+  found = linear_norms.conv2d_map(kernel, (7, 6, 2), strides, padding).norms()
   for pair, exact in exact_norms(a).items():
     assert exact <= found.bound(*pair) <= 1.001 * exact
 
@@ -63,7 +63,7 @@ def test_conv2d_has_the_norms_of_its_matrix(strides, padding):
 @pytest.mark.parametrize("shape", [(6, 9), (9, 6), (5, 5)])
 def test_dense_has_the_norms_of_its_matrix(shape):
   kernel = random_kernel(shape)
-  found = linear_norms.dense_norms(kernel)
+  found = linear_norms.dense_map(kernel).norms()
   for pair, exact in exact_norms(kernel.T).items():
     assert exact * (1 - 1e-14) <= found.bound(*pair) <= 1.00001 * exact
 
@@ -72,7 +72,7 @@ def test_dense_has_the_norms_of_its_matrix(shape):
 def test_hard_norms_are_bounded_and_not_far(seed):
   """inf->2, 2->1 and inf->1 by enumeration of signs."""
   kernel = random_kernel([6, 5], seed)
-  found = linear_norms.dense_norms(kernel)
+  found = linear_norms.dense_map(kernel).norms()
   inputs, outputs = (
     np.array(list(itertools.product([-1, 1], repeat=n))) for n in (6, 5)
   )
@@ -148,6 +148,11 @@ def test_gram_iteration_with_equal_eigenvalues_and_none():
 # Whitening.
 
 
+def whitened(layers, shape, stddev, norm):
+  found = keras_norms.prefix_norms(layers, shape, stddev=stddev)
+  return found.bound(norm, "l2")
+
+
 @pytest.mark.parametrize("norm", NORMS)
 def test_whitened_norm_equals_that_of_the_scaled_matrix(norm):
   layer = _keras.Conv2D(3, 3, 2, "same", activation="relu")
@@ -156,9 +161,7 @@ def test_whitened_norm_equals_that_of_the_scaled_matrix(norm):
   a = explicit(layer.kernel.numpy().astype(float), shape, 2, "same")
   stddev = np.random.RandomState(1).uniform(0.1, 2, a.shape[0])
   scaled = a / stddev[:, None]
-  found = keras_norms.whitened_norm(
-    [layer], shape, stddev.reshape(3, 3, 3), norm
-  )
+  found = whitened([layer], shape, stddev.reshape(3, 3, 3), norm)
   exact = {
     "l1": np.linalg.norm(scaled, axis=0).max(),
     "l2": np.linalg.norm(scaled, 2),
@@ -170,9 +173,7 @@ def test_whitened_norm_equals_that_of_the_scaled_matrix(norm):
   assert exact * (1 - 1e-12) <= found <= 1.001 * exact
   # One stddev for all is a division.
   plain = keras_norms.prefix_norms([layer], shape).bound(norm, "l2")
-  same = keras_norms.whitened_norm(
-    [layer], shape, np.full([3, 3, 3], 0.5), norm
-  )
+  same = whitened([layer], shape, np.full([3, 3, 3], 0.5), norm)
   assert same == pytest.approx(2 * plain, rel=1e-3)
 
 
@@ -181,18 +182,16 @@ def test_whitening_behind_other_layers():
   dense = _keras.Dense(4)
   dense.build((None, 6))
   stddev = np.array([0.5, 1.0, 2.0, 4.0])
-  alone = keras_norms.whitened_norm([dense], (6,), stddev, "l2")
+  alone = whitened([dense], (6,), stddev, "l2")
   exact = np.linalg.norm(dense.kernel.numpy() / stddev, 2)
   assert alone == pytest.approx(exact, rel=1e-6)
   behind = [_keras.Flatten(), dense, _keras.ReLU()]
-  found = keras_norms.whitened_norm(behind, (3, 2, 1), stddev, "l2")
+  found = whitened(behind, (3, 2, 1), stddev, "l2")
   assert found == pytest.approx(alone, rel=1e-9)
   pool = _keras.MaxPooling2D(2)
   shapes = np.full([2, 2, 1], 3.0)
   shapes[0, 0] = 0.5
-  assert keras_norms.whitened_norm(
-    [pool], (4, 4, 1), shapes, "l2"
-  ) == pytest.approx(2.0)
+  assert whitened([pool], (4, 4, 1), shapes, "l2") == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])
@@ -200,15 +199,15 @@ def test_a_coordinate_without_noise_is_refused(wrong):
   dense = _keras.Dense(2)
   dense.build((None, 3))
   with pytest.raises(ValueError, match="stddev > 0"):
-    keras_norms.whitened_norm([dense], (3,), np.array([1.0, wrong]), "l2")
+    whitened([dense], (3,), np.array([1.0, wrong]), "l2")
 
 
 # Composition and layers without kernels.
 
 
 def test_composition_takes_the_best_norm_in_between():
-  first = linear_norms.dense_norms(np.diag([3.0, 1.0]))
-  second = linear_norms.dense_norms(np.ones([2, 1]))
+  first = linear_norms.dense_map(np.diag([3.0, 1.0])).norms()
+  second = linear_norms.dense_map(np.ones([2, 1])).norms()
   both = first.then(second)
   assert both.bound("l1", "l1") == pytest.approx(3)
   # By l1 in between; l2 would give 3 sqrt(2), linf 6.
@@ -309,7 +308,7 @@ def test_no_pair_of_inputs_exceeds_the_bound_of_a_chain(last_activation):
 def test_a_norm_too_small_is_caught_by_the_search():
   """The search has teeth: 90% of a norm is exceeded."""
   kernel = np.random.RandomState(0).rand(3, 3, 2, 2)
-  found = linear_norms.conv2d_norms(kernel, (6, 5, 2))
+  found = linear_norms.conv2d_map(kernel, (6, 5, 2)).norms()
   attained = random_search(
     lambda x: tf.nn.conv2d(x, kernel, 1, "SAME").numpy(), (6, 5, 2)
   )

@@ -251,7 +251,7 @@ def test_normalised_kernels_have_norm_one(noise, attack_norm, noise_after):
   assert place.norms().bound(attack_norm, hidden) > 1.5
   projection.Projection(place, "normalise", attack_norm, hidden).start()
   norms = [
-    certify.layer_norms(layer).bound(p, hidden)
+    certify.linear_map(layer).norms().bound(p, hidden)
     for layer, p in zip(net.layers, (attack_norm, hidden))
   ][:noise_after]
   np.testing.assert_allclose(norms, 1.0, rtol=0.02)
@@ -302,7 +302,7 @@ def test_no_projection_leaves_the_norm_and_the_certificate_pays():
   method = prepared(make(net, projection="none"))
   method._after_update()
   np.testing.assert_array_equal(net.layers[0].kernel, kernel)
-  exact = certify.layer_norms(net.layers[0]).bound("l2", "l2")
+  exact = certify.linear_map(net.layers[0]).norms().bound("l2", "l2")
   assert exact > 1.5
   assert method.certifier().operator_norm == pytest.approx(exact)
 

@@ -16,15 +16,16 @@ def test_both_errors_by_hand():
   least = stats.beta.ppf(0.025, 40, 61)
   most = 1 - 0.025 ** (1 / 100)
   alarms = math.log((least - 1e-5) / most)
-  assert privacy.both_errors_lower_bound(40, 0, 100, 1e-5) == pytest.approx(
+  assert privacy.dp_epsilon_lower_bound(40, 0, 100, 1e-5) == pytest.approx(
     alarms
   )
   # All caught, 60 false alarms: silence tells: TNR over FNR.
   least = 1 - stats.beta.ppf(0.975, 61, 40)
   silence = math.log((least - 1e-5) / (1 - 0.025 ** (1 / 100)))
-  found = privacy.both_errors_lower_bound(100, 60, 100, 1e-5)
+  found = privacy.dp_epsilon_lower_bound(100, 60, 100, 1e-5)
   assert found == pytest.approx(silence)
-  assert privacy.dp_epsilon_lower_bound(100, 60, 100, 1e-5) < found / 3
+  alarms = (0.025 ** (1 / 100) - 1e-5) / stats.beta.ppf(0.975, 61, 40)
+  assert math.log(alarms) < found / 3
 
 
 def test_both_errors_keep_the_confidence_of_one():
@@ -36,7 +37,7 @@ def test_both_errors_keep_the_confidence_of_one():
   for caught, false in zip(
     rng.binomial(runs, prob, audits), rng.binomial(runs, 1 - prob, audits)
   ):
-    bound = privacy.both_errors_lower_bound(int(caught), int(false), runs)
+    bound = privacy.dp_epsilon_lower_bound(int(caught), int(false), runs)
     above += bound > dp_epsilon
   assert 0 < above <= 0.05 * audits  # the maximum is not over-confident
 
@@ -47,7 +48,7 @@ def test_gaussian_bound_is_tighter_and_below_the_truth():
   counts = [round(runs * stats.norm.sf(t)) for t in (0.0, 1.0)]
   truth = mechanisms.gaussian_dp_epsilon(1.0, 1e-5)
   found = privacy.gaussian_lower_bound(*counts, runs, 1e-5)
-  assert privacy.both_errors_lower_bound(*counts, runs, 1e-5) < found / 2
+  assert privacy.dp_epsilon_lower_bound(*counts, runs, 1e-5) < found / 2
   assert 0.85 * truth < found < truth
   assert privacy.gaussian_lower_bound(10, 10, 100, 1e-5) == 0
 
@@ -79,7 +80,7 @@ def test_an_audit_that_cannot_reach_is_refused_before_any_work():
 @pytest.mark.parametrize("counts", [(11, 0), (-1, 0), (0, 11), (0.5, 0)])
 def test_bad_counts(counts):
   with pytest.raises(ValueError, match="<= runs=10"):
-    privacy.both_errors_lower_bound(*counts, 10)
+    privacy.dp_epsilon_lower_bound(*counts, 10)
 
 
 # Two worlds.
@@ -115,7 +116,7 @@ def test_two_world_by_a_naive_loop():
       rate = (side * (values - threshold) > 1e-12).mean()
       rate += sign * math.sqrt((rate * (1 - rate) + 1 / 60) / 60)
       counts.append(min(60, max(0, round(60 * rate))))
-    return privacy.both_errors_lower_bound(*counts, 60)
+    return privacy.dp_epsilon_lower_bound(*counts, 60)
 
   places = np.sort(np.concatenate(pilots))
   best = max(
@@ -128,7 +129,7 @@ def test_two_world_by_a_naive_loop():
   assert chosen == pytest.approx(best)
   caught = (drawn["judged", True][:, 0] > found.test.threshold).sum()
   assert (found.test.side, found.caught) == (1, caught)
-  assert found.audited == privacy.both_errors_lower_bound(
+  assert found.audited == privacy.dp_epsilon_lower_bound(
     found.caught, found.false_alarms, 60
   )
   again = privacy.audit_two_world(run, 60, seed=4)

@@ -19,10 +19,10 @@ from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify import record
 from tf_privrob.certify import running
 from tf_privrob.certify.audit import search as audit_search
+from tf_privrob.certify.audit.result import AuditRow
 from tf_privrob.certify.audit.result import CertificateAudit
+from tf_privrob.certify.audit.result import csv_fields
 from tf_privrob.certify.audit.result import TEST_SHARE
-from tf_privrob.certify.audit.row import AuditRow
-from tf_privrob.certify.audit.row import csv_fields
 
 FACTORS = (1.1, 1.5, 3.0, 10.0)  # of the radii: what would have been seen
 _STREAM = 0x617564  # with the seed: draws that no certificate has made
@@ -55,24 +55,25 @@ def audit_certificates(
   the range (`VerifiedBound.value_range`).
 
   Args:
-    certifier: what made the rows; it says what the classifier draws.
-    logits_fn: what was certified, as for `certify.run`.
-    x: inputs; a row is about x[row.index].
-    certificates: rows; those that abstained or have radius 0 state nothing and
+    certifier: What made the rows; it says what the classifier draws.
+    logits_fn: What was certified, as for `certify.run`.
+    x: Inputs; a row is about x[row.index].
+    certificates: Rows; those that abstained or have radius 0 state nothing and
       are passed over.
-    num: rows attacked, evenly spread; None: all.
-    steps: of each gradient attack.
-    draws: averaged a step, for a randomised classifier.
-    num_random: points of the random search, a row.
-    verdict_draws: of a verdict; None: as many as the certifier estimates with.
-    seed: of the search and of the verdicts' draws.
-    csv_path: where each row's outcome goes as soon as it is known, or None.
-    resume: go on with that file, which is refused if anything differs.
-    progress: whether to show a rate and an ETA.
-    model_id: a name for a function; see `certify.run`.
+    num: Rows attacked, evenly spread; None: all.
+    steps: Number of steps of each gradient attack.
+    draws: Averaged a step, for a randomised classifier.
+    num_random: Points of the random search for each row.
+    verdict_draws: Number of draws of a verdict; None: as many as the certifier
+      estimates with.
+    seed: Seed of the search and of the verdicts' draws.
+    csv_path: Where each row's outcome goes as soon as it is known, or None.
+    resume: Go on with that file, which is refused if anything differs.
+    progress: Whether to show a rate and an ETA.
+    model_id: A name for a function; see `certify.run`.
 
   Raises:
-    ValueError: if no row is certified, rows are of different statements, or
+    ValueError: If no row is certified, rows are of different statements, or
       certifier and rows do not belong together.
   """
   validate.positive_int(steps=steps, draws=draws, num_random=num_random)

@@ -1,16 +1,100 @@
-"""What an audit of certificates found, and what it could have found."""
+"""What an audit of certificates found: row by row, and in all."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from tf_privrob import binomial
 from tf_privrob import inflation
+from tf_privrob.certify.audit import search as audit_search
 
 SIGNIFICANCE = 0.05  # of the verdict about all rows
 TEST_SHARE = 0.01  # of 1 - confidence: what the tests of one row may err
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditRow:
+  """What each attack did to one row.
+
+  Attributes:
+    index: Index of the input.
+    prediction: The class that the row states.
+    radius: The row's.
+    closest: Nearest boundary found on a line, over the radius, or inf.
+    outcomes: By attack, the size of its change and the class there if it is
+      another one, else None.
+    fell_at: Smallest factor tried, from 1 on, with a change of class inside
+      the radius times it; inf if none is known.
+    seconds: Time spent on the row.
+  """
+
+  index: int
+  prediction: int
+  radius: float
+  closest: float
+  outcomes: Mapping[str, tuple[float, int | None]]
+  fell_at: float = math.inf
+  seconds: float = 0.0
+
+  @property
+  def fell(self) -> list[str]:
+    """Attacks that changed the class."""
+    return [name for name, (_, to) in self.outcomes.items() if to is not None]
+
+  def violation(self) -> dict[str, Any]:
+    """The smallest change that an attack succeeded with."""
+    name = min(self.fell, key=lambda name: self.outcomes[name][0])
+    size, other = self.outcomes[name]
+    return {
+      "index": self.index,
+      "radius": self.radius,
+      "size": size,
+      "attack": name,
+      "from": self.prediction,
+      "to": other,
+    }
+
+  def to_csv_row(self) -> list[str]:
+    """Values in the order of `csv_fields()`; floats survive a round trip."""
+    cells = [str(self.index), str(self.prediction)]
+    cells += [repr(self.radius), repr(self.closest)]
+    for name in audit_search.ATTACKS:
+      size, other = self.outcomes[name]
+      cells += [repr(size), "" if other is None else str(other)]
+    return [*cells, repr(self.fell_at), repr(self.seconds)]
+
+  @classmethod
+  def from_csv_row(cls, cells: Sequence[str]) -> AuditRow:
+    """Inverse of `to_csv_row`."""
+    if len(cells) != len(csv_fields()):
+      raise ValueError(
+        f"Expected {len(csv_fields())} cells, received {len(cells)}."
+      )
+    pairs = zip(cells[4:-2:2], cells[5:-2:2])
+    return cls(
+      int(cells[0]),
+      int(cells[1]),
+      float(cells[2]),
+      float(cells[3]),
+      {
+        name: (float(size), int(other) if other else None)
+        for name, (size, other) in zip(audit_search.ATTACKS, pairs)
+      },
+      float(cells[-2]),
+      float(cells[-1]),
+    )
+
+
+def csv_fields() -> tuple[str, ...]:
+  """Columns: the row, size and class of each attack's point, the factor."""
+  names = ["index", "prediction", "radius", "closest"]
+  for name in audit_search.ATTACKS:
+    names += [f"{name}_size", f"{name}_to"]
+  return (*names, "fell_at", "seconds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,23 +123,23 @@ class CertificateAudit:
   found out here; what one that overstates by less would have been is not known.
 
   Attributes:
-    count: rows attacked.
-    violations: rows that fell.
+    count: Rows attacked.
+    violations: Rows that fell.
     kind: "proven" or "claimed", of the rows.
-    method: of the rows.
-    norm: of the radii.
-    confidence: of each row.
-    attacks: pairs of name and number of rows that fell to it.
-    rows: one mapping a violating row: index, radius, size of the change,
+    method: The method that the rows name.
+    norm: Norm of the radii.
+    confidence: Confidence of each row.
+    attacks: Pairs of name and number of rows that fell to it.
+    rows: One mapping a violating row: index, radius, size of the change,
       attack (the first that did it), from, to.
-    closest: smallest distance of a boundary found on a line from an input,
+    closest: Smallest distance of a boundary found on a line from an input,
       over the row's radius; inf if none was found, and for a randomised
       classifier, whose boundary a few draws do not show.
-    inflated: pairs of a factor and the number of rows that fell inside their
+    inflated: Pairs of a factor and the number of rows that fell inside their
       radius times it, factors ascending.
-    draws: averaged a step for gradients (EOT); 0 without randomness.
-    seed: of the audit.
-    seconds: time spent on the rows, by all sessions.
+    draws: Averaged a step for gradients (EOT); 0 without randomness.
+    seed: Seed of the audit.
+    seconds: Time spent on the rows, by all sessions.
   """
 
   count: int
@@ -79,7 +163,7 @@ class CertificateAudit:
 
   @property
   def interval(self) -> tuple[float, float]:
-    """Of the rate, at 95 % (Clopper and Pearson)."""
+    """The interval of the rate, at 95 % (Clopper and Pearson)."""
     return binomial.interval(self.violations, self.count)
 
   @property
@@ -110,12 +194,7 @@ class CertificateAudit:
   def to_json(self) -> dict[str, Any]:
     """The contents of certificate_audit.json, but for date and command."""
     return {
-      "count": self.count,
-      "kind": self.kind,
-      "method": self.method,
-      "norm": self.norm,
-      "confidence": self.confidence,
-      "violations": self.violations,
+      **dataclasses.asdict(self),
       "rate": self.rate,
       "interval": list(self.interval),
       "allowed": self.allowed,
@@ -130,8 +209,6 @@ class CertificateAudit:
         for factor, count in self.inflated
       ],
       "detectable": _finite(self.detectable),
-      "draws": self.draws,
-      "seed": self.seed,
       "seconds": round(self.seconds, 2),
     }
 

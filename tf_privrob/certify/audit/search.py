@@ -14,9 +14,9 @@ from tf_privrob.attacks import graphs
 from tf_privrob.attacks import norms
 from tf_privrob.attacks import objectives
 from tf_privrob.attacks import randomness
+from tf_privrob.certify import certificate
 
 ATTACKS = ("pgd", "apgd", "targeted", "random", "boundary")
-ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 OUTSIDE = 4.0  # radii within which a point beyond the boundary is sought
 _RIVALS = 3  # classes that the targeted search climbs to
 _BISECTIONS = 12
@@ -26,7 +26,7 @@ _SHRINK = 1e-6  # first step back from the rim, doubled until it suffices
 def lengths(delta: np.ndarray, norm: str) -> np.ndarray:
   """The norm of each row, in float64."""
   flat = np.asarray(delta, np.float64).reshape(len(delta), -1)
-  return np.linalg.norm(flat, ORDERS[norm], axis=1)
+  return np.linalg.norm(flat, certificate.ORDERS[norm], axis=1)
 
 
 def difference(points: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -90,14 +90,14 @@ class Search:
   `draws` draws (EOT) of its own noise, fresh at each step.
 
   Args:
-    logits: function of a batch, or of (batch, seed) for one draw.
-    randomised: whether it takes a seed.
-    num_classes: number of classes.
-    norm: of the radii.
-    box: points stay in it.
-    steps: of each gradient attack.
-    draws: averaged a step, for a randomised model.
-    num_random: points of the random search.
+    logits: Function of a batch, or of (batch, seed) for one draw.
+    randomised: Whether it takes a seed.
+    num_classes: Number of classes.
+    norm: Norm of the radii.
+    box: The range of values that all points stay in.
+    steps: Number of steps of each gradient attack.
+    draws: Averaged a step, for a randomised model.
+    num_random: Points of the random search.
   """
 
   def __init__(
@@ -140,14 +140,14 @@ class Search:
     neighbours: np.ndarray,
     seed: Sequence[int],
   ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """One point an attack and row, and how far the boundary was found.
+    """One point per attack and row, and how far the boundary was found.
 
     Args:
-      x: inputs.
-      classes: the classes that the rows state.
-      radii: one a row.
-      neighbours: an input of another class for each row, or the row itself.
-      seed: two ints.
+      x: Inputs.
+      classes: The classes that the rows state.
+      radii: One per row.
+      neighbours: An input of another class for each row, or the row itself.
+      seed: Two ints.
 
     Returns:
       Points by the name of the attack; distance of the nearest boundary that
@@ -170,7 +170,7 @@ class Search:
     return {name: np.asarray(value) for name, value in found.items()}, closest
 
   def worst(self, x, classes, radii, neighbours, seed):
-    """Of all attacks' points each row's worst, and its margin.
+    """Each row's worst point of all attacks, and its margin.
 
     It is the one with the largest margin, by the same draws for all.
     """

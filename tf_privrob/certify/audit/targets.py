@@ -27,7 +27,7 @@ class Deterministic:
 
   Args:
     model: Keras model or function from a batch to logits.
-    value_range: what inputs can be, if the certificate is about those only.
+    value_range: What inputs can be, if the certificate is about those only.
   """
 
   randomised = False
@@ -69,12 +69,12 @@ class Randomised:
   the test, which only ever acquits.
 
   Args:
-    logits: function of (x, seed): one draw, differentiable.
-    draw: function of (points, indices, stage, num_draws, seed) to
+    logits: Function of (x, seed): one draw, differentiable.
+    draw: Function of (points, indices, stage, num_draws, seed) to
       score_bounds.Scores, one a point.
-    bound: of the certificate, one of score_bounds.BOUNDS.
-    num_selection: draws that choose j.
-    num_estimation: draws that test.
+    bound: Bound of the certificate, one of score_bounds.BOUNDS.
+    num_selection: Draws that choose j.
+    num_estimation: Draws that test.
   """
 
   randomised = True
@@ -198,9 +198,8 @@ def noisy_inside(
   passes: Sequence[noisy_scores.Pass],
   bound: str,
   batch_size: int | None,
-  num_selection: int = 100,
-  *,
   num_estimation: int,
+  num_selection: int = 100,
 ) -> Randomised:
   """The expected scores of a model with noise inside, which passes draw."""
   _, num_classes = noisy_scores.check_model(model, x[:1])

@@ -14,6 +14,7 @@ from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import rounding
 from tf_privrob.certify.linear import linear_head
+from tf_privrob.certify.norms import keras_norms
 from tf_privrob.certify.norms import linear_norms
 from tf_privrob.certify.norms import operator_norms
 from tf_privrob.layers import scattering
@@ -31,8 +32,8 @@ class FeatureBound:
 
   Attributes:
     constants: Lipschitz constants from l1, l2 and linf to l2.
-    error: rounding that does not depend on x.
-    error_slope: rounding per unit of ||x||_2.
+    error: Rounding that does not depend on x.
+    error_slope: Rounding per unit of ||x||_2.
   """
 
   constants: tuple[float, float, float]
@@ -45,7 +46,7 @@ class FeatureBound:
     return self.constants[certificate.NORMS.index(norm)]
 
   def after(self, before: linear_head.Elementwise) -> FeatureBound:
-    """Of f(scale x + offset), rounded before f too."""
+    """The bound of f(scale x + offset), rounded before f too."""
     scale = float(np.abs(before.scale).max())
     offset = float(np.linalg.norm(before.size))
     growth = rounding.growth(before.terms, before.unit)
@@ -76,18 +77,19 @@ def feature_bound(
   place, and convolutions to be sums of products.
 
   Args:
-    layer: one of these.
-    input_shape: of one input; None takes the shape the layer was built with.
+    layer: One of these layers.
+    input_shape: Shape of one input; None takes the shape the layer was built
+      with.
 
   Raises:
-    ValueError: no constant of this layer is known.
+    ValueError: No constant of this layer is known.
   """
   graph.require_layer(layer)
   if type(layer) is privrob_layers.RandomFourierFeatures:
-    _check_built(layer)
+    keras_norms.check_built(layer)
     return _random_features(layer)
   if type(layer) is privrob_layers.Scattering:
-    _check_built(layer)
+    keras_norms.check_built(layer)
     if input_shape is None:
       input_shape = getattr(layer, "input_shape", (None, None))[1:]
     if None in input_shape:
@@ -106,7 +108,7 @@ def feature_bound(
 
 def _random_features(layer) -> FeatureBound:
   omega = layer.frequencies.numpy().astype(np.float64)
-  norms = linear_norms.dense_norms(omega)
+  norms = linear_norms.dense_map(omega).norms()
   rounding.unit(layer)
   inputs, count = omega.shape
   growth = rounding.growth(inputs + 2, rounding.FLOAT64)
@@ -181,11 +183,3 @@ def _padding(side: int, taps: int, strides: int) -> int:
 
 def _constants(norms: operator_norms.OperatorNorms, factor: float) -> tuple:
   return tuple(_UP * factor * norms.bound(p, "l2") for p in certificate.NORMS)
-
-
-def _check_built(layer: tf.keras.layers.Layer) -> None:
-  if not layer.built:
-    raise ValueError(
-      f"Expected the built layer {layer.name!r}: call it once, or load its"
-      " weights, before asking for its constants."
-    )

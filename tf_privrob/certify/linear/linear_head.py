@@ -9,17 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob.certify import rounding
+from tf_privrob.certify.norms import keras_norms
 from tf_privrob.models import graph
 
 _keras = tf.keras.layers
-_IDENTITY = (  # at inference
-  _keras.InputLayer,
-  _keras.Dropout,
-  _keras.SpatialDropout2D,
-  _keras.GaussianDropout,
-  _keras.GaussianNoise,
-)
-_AFFINE = (*_IDENTITY, _keras.Flatten, _keras.Permute, _keras.Reshape)
+_MOVING = (_keras.Flatten, _keras.Permute, _keras.Reshape)
 _HUGE = 1e37  # float32 ends at 3.4e38
 _SMALLEST = 2.0**-126  # of float32's normal numbers
 _OWN_TERMS = 4  # roundings of this file's own float64
@@ -30,16 +24,16 @@ class Elementwise:
   """a_i = scale_i x_place(i) + offset_i: what comes before a Dense layer.
 
   Attributes:
-    place: position of each value in the flattened input, in the present shape.
-    scale: factor of each value.
-    offset: of each value.
-    size: sum of the absolute values of all that was added to get `offset`.
-    grain: how far a value can be off, in units of what is lost where a number
+    place: Position of each value in the flattened input, in the present shape.
+    scale: Factor of each value.
+    offset: Offset of each value.
+    size: Sum of the absolute values of all that was added to get `offset`.
+    grain: How far a value can be off, in units of what is lost where a number
       below 2^-126 is taken for 0, be it at the input or behind any layer.
-    peak: the largest factor of any layer so far, and the largest size of what
+    peak: The largest factor of any layer so far, and the largest size of what
       was added, by which a value might overflow on the way.
-    terms: roundings that a value has gone through.
-    unit: the largest unit roundoff among the layers.
+    terms: Roundings that a value has gone through.
+    unit: The largest unit roundoff among the layers.
   """
 
   place: np.ndarray
@@ -53,7 +47,7 @@ class Elementwise:
 
   @classmethod
   def identity(cls, shape: Sequence[int]) -> Elementwise:
-    """Of inputs of this shape."""
+    """What leaves inputs of this shape as they are."""
     zeros = np.zeros(shape)
     place = np.arange(zeros.size).reshape(shape)
     return cls(place, zeros + 1, zeros, zeros, zeros + 1)
@@ -109,10 +103,11 @@ class LinearHead:
     weights: w, [inputs, classes], float64.
     bias: b, [classes], with all that offsets before the layer add to it.
     reach: |w|, more where a weight is so small that it may be taken for 0.
-    size: sum of the absolute values behind `bias`, [classes].
-    grain: see `Elementwise`, of each logit.
-    growth: see `rounding.growth`, of the model and of `scores` together.
-    peak: see `Elementwise`.
+    size: Sum of the absolute values behind `bias`, [classes].
+    grain: The grain of each logit; see `Elementwise`.
+    growth: Growth of the model; see `rounding.growth`, of it and of `scores`
+      together.
+    peak: Largest factor and size on the way; see `Elementwise`.
   """
 
   weights: np.ndarray
@@ -172,8 +167,8 @@ class LinearHead:
     """Radii of inputs [batch, inputs] within which no sum can overflow.
 
     Args:
-      x: inputs.
-      slopes: by how much a change of size 1 moves each class' sum of absolute
+      x: Inputs.
+      slopes: By how much a change of size 1 moves each class' sum of absolute
         values, at most.
     """
     magnitude = np.abs(x)
@@ -222,7 +217,7 @@ def is_elementwise(layer: tf.keras.layers.Layer) -> bool:
     return layer.activation is tf.keras.activations.linear
   if type(layer) is _keras.Flatten:
     return layer.data_format == "channels_last"
-  return type(layer) in (*_AFFINE, _keras.Rescaling)
+  return type(layer) in (*keras_norms.IDENTITIES, *_MOVING, _keras.Rescaling)
 
 
 def split(
@@ -231,7 +226,7 @@ def split(
   """Layers of the front end, and of the linear head: all of it if it can be.
 
   Raises:
-    ValueError: the last layer is no Dense layer without an activation.
+    ValueError: The last layer is no Dense layer without an activation.
   """
   last = chain[-1]
   if type(last) is not _keras.Dense:
@@ -261,7 +256,7 @@ def chain_of(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
   `models.graph`.
 
   Raises:
-    ValueError: it is no chain of layers, each with one input.
+    ValueError: It is no chain of layers, each with one input.
   """
   graph.require_graph(network)
   if len(network.outputs) != 1 or len(network.inputs) != 1:

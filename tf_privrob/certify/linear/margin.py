@@ -66,9 +66,9 @@ class LinearMargin(certifier.Certifier):
 
   Attributes:
     norm: "l2", "linf" or "l1": the norm of the radius.
-    lipschitz: of all layers before the linear ones, from `norm` to l2, or None
-      to have it computed. None for a linear model.
-    feature_error: with `lipschitz`, an l2 bound on the rounding of these
+    lipschitz: Lipschitz constant of all layers before the linear ones, from
+      `norm` to l2, or None to have it computed. None for a linear model.
+    feature_error: With `lipschitz`, an l2 bound on the rounding of these
       layers.
   """
 
@@ -202,7 +202,7 @@ class _Rule:
     self._costs = _UP * (gaps + head.growth * (sizes[:, np.newaxis] + sizes))
 
   def radii(self, x: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """One radius an input [inputs]; `logits` are the model's own."""
+    """One radius per input [inputs]; `logits` are the model's own."""
     scores, errors = self._head.scores(x), self._head.errors(x)
     _check_read(np.abs(scores - logits), errors)
     classes = logits.argmax(axis=1)

@@ -24,9 +24,7 @@ from tf_privrob.models import precision
 
 BLOCK = votes.BLOCK
 POSITIONS = ("input", "hidden")
-DISTRIBUTIONS = ("laplace", "gaussian")
 _PREPARED = 32  # inputs whose hidden values are kept
-_BATCH = {"CPU": 200, "GPU": 2_000}
 
 
 class NoisyModel(Protocol):
@@ -37,8 +35,8 @@ class NoisyModel(Protocol):
   must also be callable on a batch of inputs, which gives its logits.
 
   Attributes:
-    input_noise_shape: shape of one example's noise at the input x.
-    hidden_noise_shape: the same at the first hidden affine layer h.
+    input_noise_shape: Shape of one example's noise at the input x.
+    hidden_noise_shape: The same at the first hidden affine layer h.
   """
 
   input_noise_shape: tuple[int, ...]
@@ -67,8 +65,8 @@ class Pass(NamedTuple):
 
   Attributes:
     position: "input" or "hidden".
-    scale: of the noise: b of Lap(b), or a standard deviation; one number, or
-      one a coordinate, of the noise's shape.
+    scale: Scale of the noise: b of Lap(b), or a standard deviation; one number,
+      or one per coordinate, of the noise's shape.
     distribution: "laplace" or "gaussian".
   """
 
@@ -134,10 +132,10 @@ class NoisyScores:
   never clipped.
 
   Args:
-    model: see `NoisyModel`.
+    model: The model with its noise; see `NoisyModel`.
     num_classes: K.
-    passes: where and how much noise is drawn.
-    batch_size: most noisy inputs a forward pass, up to whole blocks; None
+    passes: Where and how much noise is drawn.
+    batch_size: Most noisy inputs a forward pass, up to whole blocks; None
       chooses by device.
     seed: int or two ints.
   """
@@ -156,10 +154,8 @@ class NoisyScores:
     self._noises = [item.on_grid(model) for item in self._passes]
     if any(item.position == "hidden" for item in self._passes):
       _require(model, "hidden_values", "logits_from_hidden")
-    if batch_size is None:
-      gpu = tf.config.list_physical_devices("GPU")
-      batch_size = _BATCH["GPU" if gpu else "CPU"]
-    self._most_blocks = math.ceil(batch_size / BLOCK)
+    size = batch_size or votes.default_batch_size()
+    self._most_blocks = math.ceil(size / BLOCK)
     self._key = votes.seed_key(seed)
     self._batch = tf.function(self._sums, autograph=False)
     self._joint_batch = tf.function(self._parts, autograph=False)
@@ -199,10 +195,10 @@ class NoisyScores:
     """Yields the scores of one input after the other.
 
     Args:
-      x: inputs.
-      indices: their positions in the data set, which choose their noise.
-      stage: votes.SELECTION or votes.ESTIMATION: draws never overlap.
-      num_draws: draws an input.
+      x: Inputs.
+      indices: Their positions in the data set, which choose their noise.
+      stage: Votes.SELECTION or votes.ESTIMATION: draws never overlap.
+      num_draws: Draws an input.
     """
     each, batches = self._blocks(num_draws)
     firsts = range(0, batches * each, each)
@@ -302,13 +298,13 @@ class NoisyScores:
     return tf.reduce_sum(tf.where(counted[:, tf.newaxis], parts, 0.0), axis=1)
 
   def _logits(self, item: Pass, noisy: tf.Tensor) -> tf.Tensor:
-    """Of what the noise of this pass was added to."""
+    """The logits of what the noise of this pass was added to."""
     if item.position == "hidden":
       return self._model.logits_from_hidden(noisy)
     return self._model.logits_with_noise(noisy, None, None)
 
   def _parts(self, copies: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Of each row, [5, B, K]: see `_scores`."""
+    """What `_scores` reads, of each row, [5, B, K]."""
     log_scores, off = 0.0, 0.0
     for item, noisy in zip(self._passes, copies):
       logits = self._logits(item, noisy)
@@ -331,7 +327,7 @@ class NoisyScores:
 def _scores(
   sums: np.ndarray, num_draws: int, index: int, seconds: float, slack: float
 ) -> score_bounds.Scores:
-  """Of sums of scores, their squares, votes, failures and rounding, [5, K]."""
+  """Reads sums of scores, their squares, votes, failures, rounding, [5, K]."""
   total, squares, counts, broken, off = sums
   if broken.any():
     raise ValueError(

@@ -33,8 +33,8 @@ def gaussian_search(p1_lower, p2_upper):
   them looks at delta: choosing the best one costs no confidence.
 
   Args:
-    p1_lower: lower bound of the class's expected score, float or array.
-    p2_upper: upper bound of all other classes'.
+    p1_lower: Lower bound of the class's expected score, float or array.
+    p2_upper: Upper bound of all other classes'.
 
   Returns:
     The radius over the standard deviation; 0 where nothing is certified.

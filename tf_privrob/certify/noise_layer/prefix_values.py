@@ -28,8 +28,9 @@ def prefix_values(
   its terms are off by; an activation passes on its slope times as much.
 
   Args:
-    layers: for which `prefix_norms` are known, in order; empty: the identity.
-    x: inputs [B, ...].
+    layers: Layers for which `prefix_norms` are known, in order; empty: the
+      identity.
+    x: Inputs [B, ...].
     last_activation: False leaves out the activation that the last layer has of
       its own.
 

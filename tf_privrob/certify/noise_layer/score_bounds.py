@@ -21,14 +21,14 @@ class Scores:
 
   Attributes:
     num_draws: n.
-    means: mean score of each class, [K].
-    variances: unbiased sample variance of each class, [K]; 0 for n = 1.
-    votes: how often each class had the largest score, [K]; the other draws
+    means: Mean score of each class, [K].
+    variances: Unbiased sample variance of each class, [K]; 0 for n = 1.
+    votes: How often each class had the largest score, [K]; the other draws
       were so close that rounding might turn them.
-    seconds: time spent on the draws.
-    slack: how far an expected score may be from that under real noise; see
+    seconds: Time spent on the draws.
+    slack: How far an expected score may be from that under real noise; see
       `grid`.
-    rounding: by how much the place in a batch may change a mean score.
+    rounding: By how much the place in a batch may change a mean score.
   """
 
   num_draws: int
@@ -143,10 +143,10 @@ def top_two(
   K classes, and the upper ones of the two truly largest.
 
   Args:
-    scores: draws of one input.
-    bound: one of BOUNDS.
-    failure_prob: of each one-sided bound.
-    label: the class k, or None for the top class of these very draws.
+    scores: Draws of one input.
+    bound: One of BOUNDS.
+    failure_prob: Failure probability of each one-sided bound.
+    label: The class k, or None for the top class of these very draws.
   """
   if label is None:
     label = scores.top(bound)

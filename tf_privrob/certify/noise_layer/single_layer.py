@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from tf_privrob.certify.noise_layer import noisy_scores
 from tf_privrob.certify.noise_layer import pixeldp
 from tf_privrob.certify.noise_layer import score_bounds
 from tf_privrob.certify.norms import operator_norms
-from tf_privrob.certify.smoothing import sequential
 from tf_privrob.certify.smoothing import votes
 
 
@@ -104,19 +104,20 @@ class SingleLayerCertificate(certifier.Certifier):
       deviation.
     position: "input" or "hidden": where the noise is.
     norm: "l1", "l2" or "linf": the norm of the radius.
-    operator_norm: bound on ||A||_{norm->q} of the trained weights for
+    operator_norm: Bound on ||A||_{norm->q} of the trained weights for
       "hidden", from `prefix_norms`; None at the input.
     rule: "tight", or what the papers use: "pure_dp" for Laplace noise,
       "pixeldp" for Gaussian.
-    num_selection: draws that choose the class.
-    num_estimation: draws that bound its score.
-    confidence: probability with which each certificate holds.
-    bound: one of score_bounds.BOUNDS.
-    batch_size: noisy inputs a forward pass; None chooses by device.
+    num_selection: Draws that choose the class.
+    num_estimation: Draws that bound its score.
+    confidence: Probability with which each certificate holds.
+    bound: One of score_bounds.BOUNDS.
+    batch_size: Noisy inputs a forward pass; None chooses by device.
     distribution: "laplace" or "gaussian".
-    coordinate_scales: one factor a coordinate of h, in row-major order, that
+    coordinate_scales: One factor per coordinate of h, in row-major order, that
       multiplies `scale`; `operator_norm` is then that of D^-1 A, D the
-      diagonal matrix of these factors (`whitened_norm`). None: all 1.
+      diagonal matrix of these factors (`prefix_norms` with their stddev).
+      None: all 1.
     weights: `models.fingerprint` of the model that `operator_norm` was computed
       for; a model with other weights is then refused. "": nobody looks.
   """
@@ -141,7 +142,7 @@ class SingleLayerCertificate(certifier.Certifier):
     validate.positive(scale=self.scale)
     validate.one_of(noisy_scores.POSITIONS, position=self.position)
     validate.one_of(certificate.NORMS, norm=self.norm)
-    validate.one_of(noisy_scores.DISTRIBUTIONS, distribution=self.distribution)
+    validate.one_of(RULES, distribution=self.distribution)
     validate.one_of(RULES[self.distribution], rule=self.rule)
     validate.one_of(score_bounds.BOUNDS, bound=self.bound)
     validate.positive_int(
@@ -176,7 +177,8 @@ class SingleLayerCertificate(certifier.Certifier):
         raise ValueError(
           "Expected operator_norm for position='hidden': the norm from"
           f" {self.norm} to {hidden} of the trained layers before the noise,"
-          f" e.g. certify.layer_norms(layer).bound({self.norm!r}, {hidden!r})."
+          " e.g. certify.linear_map(layer).norms()"
+          f".bound({self.norm!r}, {hidden!r})."
         )
       validate.positive(operator_norm=self.operator_norm)
 
@@ -184,16 +186,7 @@ class SingleLayerCertificate(certifier.Certifier):
     """Refuses so few draws that even unanimous ones certify nothing."""
     if self._largest_reach(self.num_estimation) > 0:
       return
-    enough = 2
-    while not self._largest_reach(enough) > 0:
-      enough *= 2
-    low = enough // 2
-    while low + 1 < enough:
-      middle = (low + enough) // 2
-      if self._largest_reach(middle) > 0:
-        enough = middle
-      else:
-        low = middle
+    enough = next(n for n in itertools.count(2) if self._largest_reach(n) > 0)
     raise ValueError(
       f"Expected more draws: num_estimation={self.num_estimation} certify"
       f" nothing at confidence={self.confidence:g} with bound={self.bound!r},"
@@ -221,20 +214,6 @@ class SingleLayerCertificate(certifier.Certifier):
     """The name in the rows."""
     return f"{self.distribution}_{self.position}_{self.rule}"
 
-  def for_radii(self, radii) -> SingleLayerCertificate:
-    """Itself: every input runs to its end."""
-    sequential.check_radii(radii)
-    return self
-
-  def with_draws(self, num_selection, num_estimation, confidence):
-    """The same noise, other draws."""
-    return dataclasses.replace(
-      self,
-      num_selection=num_selection,
-      num_estimation=num_estimation,
-      confidence=confidence,
-    )
-
   def target(self, model, x, draws=None):
     """The expected scores of the model with fresh noise in its layer."""
     return audit_targets.noisy_inside(
@@ -243,8 +222,8 @@ class SingleLayerCertificate(certifier.Certifier):
       [self.noise_pass(model)],
       self.bound,
       self.batch_size,
-      self.num_selection,
       draws or self.num_estimation,
+      self.num_selection,
     )
 
   def settings(self) -> dict[str, Any]:
@@ -260,8 +239,8 @@ class SingleLayerCertificate(certifier.Certifier):
     """The proven radius for these bounds; 0 where p1 <= p2.
 
     Args:
-      p1_lower: lower bound of the class's expected score, float or array.
-      p2_upper: upper bound of all other classes'.
+      p1_lower: Lower bound of the class's expected score, float or array.
+      p2_upper: Upper bound of all other classes'.
       num_features: d, needed at the input where ||I||_{norm->q} depends on it.
     """
     stretch = self.operator_norm

@@ -19,6 +19,7 @@ IDENTITIES = (
   _keras.InputLayer,
   _keras.Dropout,
   _keras.SpatialDropout2D,
+  _keras.GaussianDropout,
   _keras.GaussianNoise,
 )
 MOVING = (
@@ -47,26 +48,19 @@ _SLOPES = {
 }
 
 
-def layer_norms(
-  layer: tf.keras.layers.Layer, input_shape: Sequence[int] | None = None
-) -> operator_norms.OperatorNorms:
-  """Norms of a built Dense or Conv2D layer before its activation.
-
-  Args:
-    layer: its present kernel counts; ask again after training.
-    input_shape: shape of one input of a convolution; None takes the shape the
-      layer was built with.
-  """
-  return linear_map(layer, input_shape).norms()
-
-
 def linear_map(
   layer: tf.keras.layers.Layer, input_shape: Sequence[int] | None = None
 ) -> linear_norms.LinearMap:
-  """The linear part of a built Dense or Conv2D layer; see `layer_norms`."""
+  """The linear part of a built Dense or Conv2D layer, before its activation.
+
+  Args:
+    layer: The layer. Its present kernel counts; ask again after training.
+    input_shape: The shape of one input of a convolution; None takes the shape
+      that the layer was built with.
+  """
   graph.require_layer(layer)
   if type(layer) is _keras.Dense:
-    _check_built(layer)
+    check_built(layer)
     if input_shape is not None and len(input_shape) != 1:
       raise ValueError(
         f"Expected vectors before Dense {layer.name!r}, received inputs of"
@@ -76,10 +70,10 @@ def linear_map(
   if type(layer) is not _keras.Conv2D:
     raise ValueError(
       f"Expected a Dense or Conv2D layer, received {type(layer).__name__}. Its"
-      " norms are not known here: pass its kernel to dense_norms or"
-      " conv2d_norms if it is one of them in disguise."
+      " norms are not known here: pass its kernel to linear_norms.dense_map or"
+      " conv2d_map if it is one of them in disguise."
     )
-  _check_built(layer)
+  check_built(layer)
   if (
     layer.groups != 1
     or tuple(layer.dilation_rate) != (1, 1)
@@ -113,16 +107,16 @@ def prefix_norms(
   """Norms of a chain of layers at inference, with their present weights.
 
   Args:
-    layers: in order of application; empty: the identity.
-    input_shape: of one input of the first layer.
+    layers: The layers in the order of application; empty: the identity.
+    input_shape: Shape of one input of the first layer.
     last_activation: False leaves out the activation that the last layer has
       of its own, for noise before it.
-    stddev: of the noise behind the chain, one value an output; the norms are
-      then those of D^-1 f, D = diag(stddev).
-    quick: see `LinearMap.norms`.
+    stddev: Standard deviation of the noise behind the chain, one value an
+      output; the norms are then those of D^-1 f, D = diag(stddev).
+    quick: Whether to bound convolutions roughly; see `LinearMap.norms`.
 
   Raises:
-    ValueError: a layer's sensitivity is not known.
+    ValueError: A layer's sensitivity is not known.
   """
   shape = tuple(input_shape)
   total = operator_norms.elementwise_norms(shape)
@@ -150,24 +144,6 @@ def prefix_norms(
       raise ValueError(f"Expected stddev > 0, received {least!r}.")
     total = total.then(operator_norms.elementwise_norms(shape, 1 / least))
   return total
-
-
-def whitened_norm(
-  layers: Sequence[tf.keras.layers.Layer],
-  input_shape: Sequence[int],
-  stddev: np.ndarray | float,
-  norm: str,
-  last_activation: bool = True,
-) -> float:
-  """Certified bound on ||D^-1 f||_{norm->l2}, D = diag(stddev).
-
-  f is the chain of layers before Gaussian noise whose coordinates have these
-  standard deviations. Divided by them, the noise is N(0, I), so that a change
-  of size r in `norm` costs at most what a shift by r times this norm does.
-  """
-  return prefix_norms(layers, input_shape, last_activation, stddev).bound(
-    norm, "l2"
-  )
 
 
 def is_linear(layer: tf.keras.layers.Layer) -> bool:
@@ -278,9 +254,10 @@ def _pooling(layer, shape) -> operator_norms.OperatorNorms:
   )
 
 
-def _check_built(layer: tf.keras.layers.Layer) -> None:
+def check_built(layer: tf.keras.layers.Layer) -> None:
+  """Refuses a layer that has no weights yet."""
   if not layer.built:
     raise ValueError(
       f"Expected the built layer {layer.name!r}: call it once, or load its"
-      " weights, before asking for its norms."
+      " weights, before asking for its constants."
     )

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import validate
+from tf_privrob.certify import rounding
 from tf_privrob.certify.norms import operator_norms
 
-_UNIT_ROUNDOFF = 2.0**-53
 _LARGEST_GRAM = 4096  # values: 134 MB, and seconds a squaring
 _BLOCK = 256  # basis vectors a pass
 _MOST_SQUARINGS = 12  # leaves a slack of n^(2^-14) at most: under 0.1%
@@ -26,11 +26,11 @@ class LinearMap:
 
   Attributes:
     kernel: [inputs, outputs], or [height, width, channels, filters].
-    input_shape: of one input.
-    output_shape: of one output.
-    strides: of a convolution.
+    input_shape: Shape of one input.
+    output_shape: Shape of one output.
+    strides: Strides of a convolution.
     padding: "same" or "valid", of a convolution.
-    weights: one factor an output, or None.
+    weights: One factor per output, or None.
   """
 
   kernel: tf.Tensor
@@ -97,7 +97,7 @@ class LinearMap:
     ||A||_{2->1} <= ||c||_2, ||A||_{inf->1} <= sum c, ||A||_{inf->2} <= ||r||_2.
 
     Args:
-      quick: bound the l2 norm of a convolution by its patches, in no time; up
+      quick: Bound the l2 norm of a convolution by its patches, in no time; up
         to the overlap of the patches larger.
     """
     absolute, squared = self.entrywise(tf.abs), self.entrywise(tf.square)
@@ -144,8 +144,8 @@ class LinearMap:
     absolute = self.entrywise(tf.abs)
     spread = absolute.transpose(absolute.row_sums()).numpy().max()
     taps = math.prod(self.kernel.shape)
-    rounding = 4 * taps * _UNIT_ROUNDOFF * float(spread)
-    return math.sqrt(gram_iteration(gram) + rounding)
+    off = 4 * taps * rounding.FLOAT64 * float(spread)
+    return math.sqrt(gram_iteration(gram) + off)
 
   def _patch_bound(self) -> float:
     """S max|weights| sqrt(max n), for inputs too large for a Gram matrix.
@@ -177,7 +177,7 @@ class LinearMap:
 
     Args:
       vector: [1, *input_shape], any start but zero.
-      steps: of x <- A^T A x / |A^T A x|.
+      steps: Number of steps of x <- A^T A x / |A^T A x|.
     """
     for _ in range(steps):
       vector = self.transpose(self.apply(vector))
@@ -198,8 +198,8 @@ def gram_iteration(gram: np.ndarray) -> float:
   from ||X_k||_2 <= |X_k|_F = 1, it bounds ||G||_2, whatever k is.
   """
   size = len(gram)
-  slack = 1 + 4 * size**2 * _UNIT_ROUNDOFF  # of a Frobenius norm
-  rounding = 2 * size * _UNIT_ROUNDOFF
+  slack = 1 + 4 * size**2 * rounding.FLOAT64  # of a Frobenius norm
+  off = 2 * size * rounding.FLOAT64
   largest = float(np.abs(gram).max())
   if largest == 0:
     return 0.0
@@ -216,7 +216,7 @@ def gram_iteration(gram: np.ndarray) -> float:
       break
   bound = slack
   for scale in reversed(scales):
-    bound = math.sqrt(slack * scale * bound + rounding)
+    bound = math.sqrt(slack * scale * bound + off)
   return slack * largest * total * bound
 
 
@@ -226,8 +226,8 @@ def _matrix_l2_bound(matrix: np.ndarray) -> float:
   The computed value is that of a matrix at most p(m, n) u ||A||_2 away, p a
   modest polynomial (LAPACK Users' Guide 4.9); 10 max(m, n) is taken for it.
   """
-  rounding = 10 * max(matrix.shape) * _UNIT_ROUNDOFF
-  return float(np.linalg.norm(matrix, 2)) * (1 + rounding)
+  off = 10 * max(matrix.shape) * rounding.FLOAT64
+  return float(np.linalg.norm(matrix, 2)) * (1 + off)
 
 
 def dense_map(kernel: np.ndarray) -> LinearMap:
@@ -248,13 +248,14 @@ def conv2d_map(
   Args:
     kernel: [height, width, channels, filters].
     input_shape: [height, width, channels] of one input.
-    strides: one or two whole numbers.
+    strides: One or two whole numbers.
     padding: "same" or "valid".
   """
   kernel = _check_kernel(kernel, 4)
   padding = padding.lower()
   validate.one_of(("same", "valid"), padding=padding)
-  strides = _pair(strides)
+  strides = (strides,) * 2 if np.ndim(strides) == 0 else tuple(strides)
+  validate.sizes(strides=strides)
   input_shape = tuple(int(size) for size in input_shape)
   if len(input_shape) != 3 or input_shape[2] != kernel.shape[2]:
     raise ValueError(
@@ -278,21 +279,6 @@ def conv2d_map(
   )
 
 
-def dense_norms(kernel: np.ndarray) -> operator_norms.OperatorNorms:
-  """Norms of a -> a @ kernel, kernel [inputs, outputs] of a Dense layer."""
-  return dense_map(kernel).norms()
-
-
-def conv2d_norms(
-  kernel: np.ndarray,
-  input_shape: Sequence[int],
-  strides: int | Sequence[int] = 1,
-  padding: str = "same",
-) -> operator_norms.OperatorNorms:
-  """Norms of a convolution over one input; see `conv2d_map`."""
-  return conv2d_map(kernel, input_shape, strides, padding).norms()
-
-
 def _check_kernel(kernel: np.ndarray, rank: int) -> np.ndarray:
   kernel = np.asarray(kernel, np.float64)
   if kernel.ndim != rank or not kernel.size or not np.isfinite(kernel).all():
@@ -301,14 +287,3 @@ def _check_kernel(kernel: np.ndarray, rank: int) -> np.ndarray:
       f" with {int((~np.isfinite(kernel)).sum())} values that are not finite."
     )
   return kernel
-
-
-def _pair(strides: int | Sequence[int]) -> tuple[int, int]:
-  values = (
-    (strides, strides) if np.ndim(strides) == 0 else tuple(map(int, strides))
-  )
-  if len(values) != 2:
-    raise ValueError(f"Expected strides={strides!r} to be one or two numbers.")
-  validate.positive_int(strides=values[0])
-  validate.positive_int(strides=values[1])
-  return values

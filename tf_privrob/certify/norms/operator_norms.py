@@ -25,9 +25,9 @@ class OperatorNorms:
   For a linear f it is the norm of its matrix.
 
   Attributes:
-    table: the nine bounds, p by p and q by q in the order of NORMS.
-    input_shape: of one input.
-    output_shape: of one output, which noise must have to cover all of it.
+    table: The nine bounds, p by p and q by q in the order of NORMS.
+    input_shape: Shape of one input.
+    output_shape: Shape of one output, which noise must have to cover all of it.
   """
 
   table: tuple[tuple[float, ...], ...]
@@ -102,9 +102,9 @@ def elementwise_norms(
   values to other places (a reshape, padding with constants) changes nothing.
 
   Args:
-    shape: of one input.
-    slope: the Lipschitz constant.
-    output_shape: where it differs from `shape`.
+    shape: Shape of one input.
+    slope: The Lipschitz constant.
+    output_shape: Shape of one output, where it differs from `shape`.
   """
   count = math.prod(shape)
   bounds = {

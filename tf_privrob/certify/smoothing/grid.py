@@ -67,9 +67,9 @@ class GridNoise:
 
   Attributes:
     distribution: "gaussian" or "laplace".
-    scale: standard deviation, or b of Lap(b): one number, or one for each
+    scale: Standard deviation, or b of Lap(b): one number, or one for each
       coordinate.
-    shape: of the values of one example.
+    shape: Shape of the values of one example.
   """
 
   distribution: str
@@ -88,8 +88,8 @@ class GridNoise:
 
     Args:
       value: float32 or float64, of `shape`.
-      key: of these draws alone.
-      count: number of copies.
+      key: Key of these draws alone.
+      count: Number of copies.
     """
     sums = LAWS[self.distribution](key, count * math.prod(self.shape))
     sums = sums.reshape(count, *self.shape)
@@ -104,8 +104,8 @@ class GridNoise:
     """How far the law of `draw` is from that of real noise, at most.
 
     Args:
-      value: what noise is added to.
-      value_error: how far each of its coordinates may be from the real value
+      value: What noise is added to.
+      value_error: How far each of its coordinates may be from the real value
         that the certificate is about.
     """
     rounding = 2.0**-52 * np.abs(np.asarray(value, np.float64))

@@ -48,12 +48,12 @@ class Plan:
   still seems possible, the radius of an upper bound for p.
 
   Attributes:
-    stddev: standard deviation of the smoothing noise.
-    num_draws: draws of the last look.
+    stddev: Standard deviation of the smoothing noise.
+    num_draws: Draws of the last look.
     failure_prob: 1 - confidence.
-    radii: radii of interest; empty: one look, nothing is stopped early.
-    block: looks are rounded up to a multiple of it.
-    slack: how far the law of the draws is from that of real noise
+    radii: Radii of interest; empty: one look, nothing is stopped early.
+    block: Looks are rounded up to a multiple of it.
+    slack: How far the law of the draws is from that of real noise
       (`grid.GridNoise.slack`); it is taken off every lower bound.
   """
 

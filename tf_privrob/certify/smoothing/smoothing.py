@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from scipy import special
 
 from tf_privrob import binomial
@@ -26,7 +25,6 @@ from tf_privrob.certify.smoothing import votes
 METHOD = "randomised_smoothing"
 _GROUP_DRAWS = 32_768  # inputs are grouped up to about this many draws
 _MOST_IN_GROUP = 64
-_BATCH = {"CPU": 200, "GPU": 2_000}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +59,14 @@ class RandomizedSmoothing(certifier.Certifier):
   be read at `radii` only.
 
   Attributes:
-    smoothing_stddev: standard deviation of the noise, in units of the input.
-    num_selection: draws that choose the class.
-    num_estimation: draws that bound its probability.
-    confidence: probability with which each certificate holds.
+    smoothing_stddev: Standard deviation of the noise, in units of the input.
+    num_selection: Draws that choose the class.
+    num_estimation: Draws that bound its probability.
+    confidence: Probability with which each certificate holds.
     num_classes: None reads it off the logits.
-    batch_size: noisy inputs a forward pass, rounded up to a multiple of 25;
+    batch_size: Noisy inputs a forward pass, rounded up to a multiple of 25;
       None chooses by device. It never changes the noise.
-    radii: radii of interest; empty: no early stop.
+    radii: Radii of interest; empty: no early stop.
   """
 
   randomised = True
@@ -103,15 +101,6 @@ class RandomizedSmoothing(certifier.Certifier):
     """The same certifier with the early stop for these radii."""
     return dataclasses.replace(self, radii=tuple(radii))
 
-  def with_draws(self, num_selection, num_estimation, confidence):
-    """The same noise, other draws."""
-    return dataclasses.replace(
-      self,
-      num_selection=num_selection,
-      num_estimation=num_estimation,
-      confidence=confidence,
-    )
-
   def target(self, model, x, draws=None):
     """The smoothed classifier g."""
     return audit_targets.smoothed(
@@ -129,7 +118,7 @@ class RandomizedSmoothing(certifier.Certifier):
     return {**values, "radii": list(self.radii)}
 
   def _stream(self, door, x, y, seed, indices):
-    """Yields one certificate an input, in order; see `Certifier.stream`."""
+    """Yields one certificate per input, in order; see `Certifier.stream`."""
     x, counter = self._prepare(door, x, seed)
     labels = certifier.check_labels(y, counter.num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
@@ -236,8 +225,7 @@ class RandomizedSmoothing(certifier.Certifier):
     x = certifier.check_inputs(door.model, x)
     logits_fn = certifier.as_logits_fn(door.model)
     num_classes = certifier.num_classes_of(logits_fn, x, self.num_classes)
-    device = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-    batch_size = self.batch_size or _BATCH[device]
+    batch_size = self.batch_size or votes.default_batch_size()
     logits_fn = door.rows(logits_fn, [self.noisy_batch(x, batch_size)])
     group = min(
       max(1, _GROUP_DRAWS // self.num_estimation), _MOST_IN_GROUP, len(x)

@@ -22,7 +22,14 @@ from tf_privrob.models import precision
 
 BLOCK = 25  # draws that share one key: part of what a seed means
 SELECTION, ESTIMATION, PREDICTION = 0, 1, 2
+_BATCH = {"CPU": 200, "GPU": 2_000}
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
+
+
+def default_batch_size() -> int:
+  """Noisy inputs of a forward pass that keep the device busy."""
+  gpu = tf.config.list_physical_devices("GPU")
+  return _BATCH["GPU" if gpu else "CPU"]
 
 
 class Tally(NamedTuple):
@@ -67,11 +74,11 @@ class NoisyVotes:
   class, so that votes are a lower bound wherever a copy stands.
 
   Args:
-    logits_fn: from [batch, ...] to [batch, num_classes].
-    noise: what is drawn; see `grid`.
-    num_classes: number of classes.
-    batch_size: noisy inputs a forward pass, rounded up to whole blocks.
-    group: most inputs that one call of `count` may have.
+    logits_fn: A function from [batch, ...] to [batch, num_classes].
+    noise: What is drawn; see `grid`.
+    num_classes: Number of classes.
+    batch_size: Noisy inputs a forward pass, rounded up to whole blocks.
+    group: Most inputs that one call of `count` may have.
     seed: int or two ints.
   """
 
@@ -107,15 +114,15 @@ class NoisyVotes:
     """Votes over draws [first, last) of a stage, row by row.
 
     Args:
-      images: at most `group` inputs.
-      indices: their positions in the data set, which choose their noise.
-      rows: which of `images` to count for, in increasing order.
+      images: At most `group` inputs.
+      indices: Their positions in the data set, which choose their noise.
+      rows: Which of `images` to count for, in increasing order.
       stage: SELECTION, ESTIMATION or PREDICTION: draws never overlap.
-      first: first draw, a multiple of BLOCK.
-      last: one beyond the last draw.
+      first: First draw, a multiple of BLOCK.
+      last: One beyond the last draw.
 
     Yields:
-      One tally a row, as soon as its last draw was counted.
+      One tally per row, as soon as its last draw was counted.
     """
     blocks = range(first // BLOCK, math.ceil(last / BLOCK))
     units = [(row, block) for row in rows for block in blocks]

@@ -60,7 +60,7 @@ class _AdLMState(method.RunState):
 
   Attributes:
     factors: beta_j, of the shape of one input.
-    input_noise: the draw that `noise="once"` uses in every step.
+    input_noise: The draw that `noise="once"` uses in every step.
     label_noise: chi / m on the coefficients of the last kernel.
     drawn: 1 once the draws were made.
   """
@@ -119,11 +119,11 @@ class AdLM(method.Method):
   Args:
     network: Keras classifier that begins with Conv2D or Dense and whose last
       hidden layer is bounded by 1, such as `models.dpal_mnist`.
-    config: the settings.
-    record: of an earlier training; set when a saved model is loaded.
-    relevance_network: trained classifier for the relevance map. None: a copy
+    config: The settings.
+    record: Record of an earlier training; set when a saved model is loaded.
+    relevance_network: Trained classifier for the relevance map. None: a copy
       of `network`, trained on the same data without privacy.
-    relevance_map: instead, a map of the shape of one input; no noise is added.
+    relevance_map: Instead, a map of the shape of one input; no noise is added.
     **kwargs: Keras' own.
   """
 
@@ -157,14 +157,14 @@ class AdLM(method.Method):
 
   @property
   def input_scale(self) -> float:
-    """Of the noise on a feature of average relevance (beta = 1)."""
+    """The scale of the noise on a feature of average relevance (beta = 1)."""
     return self.input_sensitivity / (
       self.config.dp_epsilon_features * self.config.batch_size
     )
 
   @property
   def label_scale(self) -> float:
-    """Of the noise on a coefficient of the last kernel."""
+    """The scale of the noise on a coefficient of the last kernel."""
     sensitivity = functional.adlm_label_sensitivity(
       *self._parts.last.kernel.shape
     )
@@ -226,7 +226,7 @@ class AdLM(method.Method):
 
   @classmethod
   def has_fixed_batches(cls, config) -> bool:
-    """As the paper has them."""
+    """The batches have one size, as the paper has them."""
     del config
     return True
 

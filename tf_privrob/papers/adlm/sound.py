@@ -45,7 +45,7 @@ class FeatureScaling(tf.keras.layers.Layer):
   weights_from_config = True  # for `models.redraw`: a run sets its own
 
   def build(self, input_shape):
-    """One factor a feature."""
+    """One factor per feature."""
     self.factors = self.add_weight(
       "factors", input_shape[1:], initializer="ones", trainable=False
     )
@@ -84,13 +84,13 @@ class SoundAdLM(dp_sgd.DPSGD):
   Args:
     network: Keras classifier as for `DPSGD`; without `relevance_network` or
       `relevance_map` one that `relevance.LayerwiseRelevance` knows.
-    config: the settings.
-    record: of an earlier training; set when a saved model is loaded.
-    relevance_network: public weights to compute relevance with; None: those
+    config: The settings.
+    record: Record of an earlier training; set when a saved model is loaded.
+    relevance_network: Public weights to compute relevance with; None: those
       that the training starts from.
-    relevance_map: a public map, of the shape of one input, such as
+    relevance_map: A public map, of the shape of one input, such as
       `relevance.mean_relevance` of public data. Nothing is then released.
-    relevance_budget: what the weights of the relevance network cost, if
+    relevance_budget: What the weights of the relevance network cost, if
       private data trained them; added to the statement by basic composition.
     **kwargs: Keras' own.
   """
@@ -132,7 +132,7 @@ class SoundAdLM(dp_sgd.DPSGD):
 
   @property
   def mechanism(self) -> mechanisms.Mechanism:
-    """Of the relevance map; its sensitivity is the clipping norm."""
+    """Releases the relevance map; its sensitivity is the clipping norm."""
     config = self.config
     norm, dp_epsilon = config.relevance_clip_norm, config.relevance_dp_epsilon
     if config.relevance_mechanism == "laplace":

@@ -35,15 +35,16 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
   the draws are fixed, see `LaplaceNoise`.
 
   Args:
-    layer: built Conv2D (without groups and dilation) or Dense layer whose
+    layer: Built Conv2D (without groups and dilation) or Dense layer whose
       weights are used; its activation is left out.
-    input_scale: of chi_1/m.
-    hidden_scale: of 2 chi_2/m.
-    bound: of the hidden units.
+    input_scale: Scale of chi_1/m.
+    hidden_scale: Scale of 2 chi_2/m.
+    bound: Bound of the hidden units.
     form: "paper" or "released_code".
-    input_clip: of x_bar in the classifier's path; None for none.
-    copied_channels: of the input noise, see `LaplaceNoise`.
-    seed: of both draws.
+    input_clip: Bound of x_bar in the classifier's path; None for none.
+    copied_channels: Whether channels of the input noise are copies, see
+      `LaplaceNoise`.
+    seed: Seed of both draws.
     **kwargs: Keras' own.
   """
 
@@ -107,11 +108,11 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
     """The perturbed affine transformation h_bar.
 
     Args:
-      x: inputs.
-      input_noise: further noise on x, such as a fresh draw at inference.
-      hidden_noise: further noise on h.
-      perturb_input: whether the fixed chi_1/m is added.
-      perturb_hidden: whether the fixed 2 chi_2/m is added.
+      x: Inputs.
+      input_noise: Further noise on x, such as a fresh draw at inference.
+      hidden_noise: Further noise on h.
+      perturb_input: Whether the fixed chi_1/m is added.
+      perturb_hidden: Whether the fixed 2 chi_2/m is added.
     """
     x = self.input_noise(x) if perturb_input else x
     x = x if input_noise is None else x + input_noise
@@ -158,7 +159,7 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
     return self.layer.compute_output_shape(input_shape)
 
   def get_config(self) -> dict:
-    """For saving; the draws are weights."""
+    """The settings, for saving; the draws are weights."""
     return {
       **super().get_config(),
       "layer": tf.keras.saving.serialize_keras_object(self.layer),
@@ -172,7 +173,7 @@ class FunctionalMechanismAutoencoder(tf.keras.layers.Layer):
 
   @classmethod
   def from_config(cls, config):
-    """For loading; the layer is one of those that a file may name."""
+    """A layer from its settings; the one inside is one that a file may name."""
     config = dict(config)
     layer = rebuilding.rebuild(config.pop("layer"))
     return cls(layer, **config)

@@ -102,15 +102,15 @@ def claimed_radius(
   with mu itself.
 
   Args:
-    p1_lower: lower bound of the top class's expected score, float or array.
-    p2_upper: upper bound of the runner-up's.
-    composition: one of COMPOSITIONS.
+    p1_lower: Lower bound of the top class's expected score, float or array.
+    p2_upper: Upper bound of the runner-up's.
+    composition: One of COMPOSITIONS.
     input_scale: b.
     input_sensitivity: Delta_r^x.
     hidden_sensitivity: Delta_r^h.
     hidden_scale: 2b by default; the released formulas have 2b built in.
     attack_eps: mu, for "released_v0" only.
-    dp_eps: for "released_v1" only.
+    dp_eps: The code's dp_eps, for "released_v1" only.
 
   Returns:
     Sizes >= 0 of the shape of p1_lower; 0 where p1 <= p2.
@@ -145,9 +145,9 @@ class Estimate:
   """What one pass over the inputs leaves: every formula can be read off it.
 
   Attributes:
-    labels: top class of each input, [m].
-    p1_lower: lower bound of its expected score, [m].
-    p2_upper: largest upper bound of another class's, [m].
+    labels: Top class of each input, [m].
+    p1_lower: Lower bound of its expected score, [m].
+    p2_upper: Largest upper bound of another class's, [m].
   """
 
   labels: np.ndarray
@@ -180,16 +180,16 @@ class ClaimedInference(certifier.Certifier):
     input_scale: b = Delta_R / (m eps1), the scale of chi_1 / m.
     input_sensitivity: Delta_r^x, see `input_sensitivity`.
     hidden_sensitivity: Delta_r^h, see `paper_hidden_sensitivity`.
-    hidden_scale: scale at h, None for 2b.
-    psi: what fresh noise is divided by, and the size is not.
+    hidden_scale: Scale at h, None for 2b.
+    psi: What fresh noise is divided by, and the size is not.
     num_draws: n.
     confidence: 1 - eta; each row states it, none keeps it.
-    bound: one of score_bounds.BOUNDS; the paper has "hoeffding", the released
+    bound: One of score_bounds.BOUNDS; the paper has "hoeffding", the released
       code "clopper_pearson" (on votes of the product).
-    composition: one of COMPOSITIONS.
+    composition: One of COMPOSITIONS.
     attack_eps: mu, for "released_v0" only.
-    dp_eps: for "released_v1" only.
-    batch_size: noisy inputs a forward pass; None chooses by device.
+    dp_eps: The code's dp_eps, for "released_v1" only.
+    batch_size: Noisy inputs a forward pass; None chooses by device.
     inputs_together: True puts one draw of `batch_size` inputs into a forward
       pass, for networks that standardise by batch statistics, as the released
       ones do; a row then depends on its neighbours. False refuses those.
@@ -253,7 +253,7 @@ class ClaimedInference(certifier.Certifier):
       self.noise_passes(),
       self.bound,
       self.batch_size,
-      num_estimation=draws or self.num_draws,
+      draws or self.num_draws,
     )
 
   def settings(self) -> dict[str, Any]:

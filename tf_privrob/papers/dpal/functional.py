@@ -30,8 +30,8 @@ def reconstruction_sensitivity(
   the two agree.
 
   Args:
-    input_shape: of one example.
-    hidden_shape: of one example's first hidden layer.
+    input_shape: Shape of one example.
+    hidden_shape: Shape of one example's first hidden layer.
     kernel_shape: [height, width, channels, filters], or [inputs, units].
     sensitivity: "paper" or "released_code".
   """
@@ -103,8 +103,8 @@ class FunctionalNoise:
     batch_size: m; the scales below hold for batches of exactly this size.
     dp_epsilon_features: eps_1.
     dp_epsilon_labels: eps_2.
-    weight_norm: of theta_1, applies the released code's reduction of eps_1;
-      None leaves eps_1 as it is (the paper).
+    weight_norm: Norm of theta_1; it applies the released code's reduction of
+      eps_1; None leaves eps_1 as it is (the paper).
   """
 
   reconstruction_sensitivity: float
@@ -139,19 +139,19 @@ class FunctionalNoise:
 
   @property
   def input_scale(self) -> float:
-    """Of chi_1 / m: Delta_R / (m eps_1)."""
+    """The scale of chi_1 / m: Delta_R / (m eps_1)."""
     return self.reconstruction_sensitivity / (
       self.batch_size * self.effective_dp_epsilon_features
     )
 
   @property
   def hidden_scale(self) -> float:
-    """Of 2 chi_2 / m."""
+    """The scale of 2 chi_2 / m."""
     return 2 * self.input_scale
 
   @property
   def label_scale(self) -> float:
-    """Of chi_3 / m: Delta_L2 / (m eps_2)."""
+    """The scale of chi_3 / m: Delta_L2 / (m eps_2)."""
     return self.label_sensitivity / (self.batch_size * self.dp_epsilon_labels)
 
   @property

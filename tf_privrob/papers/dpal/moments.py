@@ -27,7 +27,7 @@ _ROWS, _MEMORY = 2000, 2**25  # images, and numbers of theirs, at a time
 
 
 def objective_sensitivity(patch: int, positions: int, norm: str) -> float:
-  """Of M = sum p (1/2 - p)^T under replace-one, for |p| <= 1.
+  """The sensitivity of M = sum p (1/2 - p)^T under replace-one, |p| <= 1.
 
   |p|_1 <= d, |1/2 - p|_1 <= 1.5 d, and the same with sqrt(d) in l2: twice the
   product, times the number of patches. `PatchMoments` releases M's ingredients
@@ -35,7 +35,7 @@ def objective_sensitivity(patch: int, positions: int, norm: str) -> float:
 
   Args:
     patch: d, values in a patch.
-    positions: patches in an image.
+    positions: Patches in an image.
     norm: "l1" or "l2" (Frobenius).
   """
   validate.positive_int(patch=patch, positions=positions)
@@ -59,13 +59,13 @@ class PatchMoments:
   accountant composes it through `event()`.
 
   Attributes:
-    kernel_size: height and width of a patch; None: the whole input.
-    strides: between patches.
-    value_range: of the inputs.
-    clip: bound on an image's part.
+    kernel_size: Height and width of a patch; None: the whole input.
+    strides: Between patches.
+    value_range: Range of the inputs.
+    clip: Bound on an image's part.
     mechanism: "gaussian" or "laplace".
-    dp_epsilon: of the release on its own.
-    dp_delta: with it; ignored by "laplace".
+    dp_epsilon: The dp_epsilon of the release on its own.
+    dp_delta: The dp_delta that goes with it; ignored by "laplace".
   """
 
   kernel_size: tuple[int, int] | None
@@ -152,8 +152,8 @@ class PatchMoments:
     """The noisy sum over all images as a symmetric matrix [q, q].
 
     Args:
-      images: all training inputs, in `value_range`.
-      seed: of the noise; never use it twice.
+      images: All training inputs, in `value_range`.
+      seed: Seed of the noise; never use it twice.
     """
     self.check(images)
     total = 0.0
@@ -190,7 +190,7 @@ class PatchFilters:
   Attributes:
     kernel: [d, filters], in the units of the inputs.
     bias: [filters]; the mean patch is mapped to zero.
-    spectrum: the noisy variances along the directions, in their order.
+    spectrum: The noisy variances along the directions, in their order.
   """
 
   kernel: np.ndarray
@@ -219,14 +219,16 @@ def filters_from_moments(
   that weak directions, which noise has spoilt most, are not blown up.
 
   Args:
-    moments: of `PatchMoments.release`.
-    num_filters: columns; where directions run out, random mixtures of them.
-    value_range: of the inputs.
+    moments: The result of `PatchMoments.release`.
+    num_filters: Number of filters; where directions run out, they are random
+      mixtures of them.
+    value_range: Range of the inputs.
     objective: "pca" or "taylor".
-    whitening_floor: as above.
-    output_stddev: of the strongest direction's output over the patches.
-    paired: take each direction with both signs, which loses nothing in a ReLU.
-    seed: of the mixtures.
+    whitening_floor: The floor, as above.
+    output_stddev: Standard deviation of the strongest direction's output over
+      the patches.
+    paired: Take each direction with both signs, which loses nothing in a ReLU.
+    seed: Seed of the mixtures.
   """
   validate.one_of(("pca", "taylor"), objective=objective)
   validate.positive_int(num_filters=num_filters)

@@ -61,8 +61,8 @@ class DPAL(method.Method):
     network: Keras classifier that begins with Conv2D or Dense and whose last
       hidden layer is bounded by 1, such as `models.dpal_mnist`; in the released
       code's variant `models.by_name("dpal_mnist_released", ...)`.
-    config: the settings.
-    record: of an earlier training; set when a saved model is loaded.
+    config: The settings.
+    record: Record of an earlier training; set when a saved model is loaded.
     **kwargs: Keras' own.
   """
 
@@ -157,12 +157,12 @@ class DPAL(method.Method):
 
   @property
   def input_noise_shape(self) -> tuple[int, ...]:
-    """Of one example's noise at the input: that of the input itself."""
+    """The shape of one example's noise at the input: that of the input."""
     return checks.input_shape(self.network)
 
   @property
   def hidden_noise_shape(self) -> tuple[int, ...]:
-    """Of one example's noise at the first hidden layer."""
+    """The shape of one example's noise at the first hidden layer."""
     return tuple(self._parts.first.output_shape[1:])
 
   def logits_with_noise(
@@ -219,14 +219,14 @@ class DPAL(method.Method):
     checks.require_unit_range(value_range, "DPAL")
 
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
-    """Of the classifier."""
+    """The optimizer of the classifier."""
     if self.config.optimizer == "adam":
       return tf.keras.optimizers.Adam(self.config.learning_rate)
     return tf.keras.optimizers.SGD(self.config.learning_rate)
 
   @classmethod
   def has_fixed_batches(cls, config) -> bool:
-    """As the paper has them."""
+    """The batches have one size, as the paper has them."""
     del config
     return True
 
@@ -367,7 +367,7 @@ class DPAL(method.Method):
     }
 
   def _training_logits(self, x, x_adv) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of both batches: in one pass, or as in the code in one pass each.
+    """The logits of both batches, in one pass, or as in the code in two.
 
     Batch statistics, where the network has them, are then those of both
     batches, which are also what inference meets; the code has one set each.
@@ -380,7 +380,7 @@ class DPAL(method.Method):
     )
 
   def _penultimate_kernel(self) -> tf.Variable:
-    """Of the last hidden Dense layer, which the CIFAR-10 code regularises."""
+    """The last hidden layer's kernel, which the CIFAR-10 code regularises."""
     dense = [
       layer
       for layer in self._parts.rest.layers
@@ -411,7 +411,7 @@ class DPAL(method.Method):
 
     Args:
       attack_eps: mu, which the paper's sensitivity of x contains.
-      composition: of kappa and phi; None: the variant's own.
+      composition: Composition of kappa and phi; None: the variant's own.
     """
     released = self.config.variant == "released_code"
     kernel = self._parts.first.kernel.numpy()

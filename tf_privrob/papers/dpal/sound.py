@@ -38,7 +38,7 @@ class SoundDPALConfig(dp_sgd.BudgetConfig):
     whitening_floor: how far weak directions are scaled up; 1 hardly at all.
     adversarial_weight: xi of Eq. 9; 0 trains without adversarial examples.
     attack_steps: PGD steps of a training example.
-    max_attack_eps: the attack's size is uniform below it, one draw a step.
+    max_attack_eps: the attack's size is uniform below it, one draw per step.
   """
 
   moment_mechanism: str = "gaussian"
@@ -115,8 +115,8 @@ class SoundDPAL(dp_sgd.DPSGD):
   Args:
     network: Keras classifier that begins with Conv2D or Dense and has no batch
       normalisation.
-    config: the settings.
-    record: of an earlier training; set when a saved model is loaded.
+    config: The settings.
+    record: Record of an earlier training; set when a saved model is loaded.
     **kwargs: Keras' own.
   """
 
@@ -191,7 +191,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     }
 
   def _moment_release(self) -> privacy.Release:
-    """As often as it was begun; once if it is still to come."""
+    """The release, as often as it was begun; once if it is still to come."""
     record = self._run_record.get("moments")
     if record is None:
       record = {**self._moment_settings(), "releases": 1}

@@ -42,10 +42,10 @@ class LinearMethod(method.Method):
   a direction adds nothing, and a class without examples simply has none.
 
   Args:
-    network: a Keras classifier whose last layer is Dense without bias and
+    network: A Keras classifier whose last layer is Dense without bias and
       activation, the only one with weights to be trained.
-    config: the settings.
-    record: of an earlier training; set when a saved model is loaded.
+    config: The settings.
+    record: Record of an earlier training; set when a saved model is loaded.
     **kwargs: Keras' own.
   """
 
@@ -92,7 +92,7 @@ class LinearMethod(method.Method):
     state.refuse_writes(features.get_concrete_function(images).graph)
 
   def assumptions(self) -> tuple[privacy.Assumption, ...]:
-    """That z is public, where it is more than the input."""
+    """It is assumed that z is public, where it is more than the input."""
     return (PUBLIC_FEATURES,) if self._front.has_weights else ()
 
   def certifier(self, norm: str = "l2") -> certify.LinearMargin:
@@ -116,7 +116,7 @@ def bounded_rows(rows: tf.Tensor, normalize: bool) -> tf.Tensor:
 
   Args:
     rows: [rows, d]; float32 is what counts of them.
-    normalize: also make short rows longer.
+    normalize: Also make short rows longer.
 
   Returns:
     float64 [rows, d], multiples of 2^-26.
@@ -145,7 +145,7 @@ class _Front:
     self._by_row = gradients.row_by_row(self._model)
 
   def features(self, images) -> tf.Tensor:
-    """Of each row from that row alone, whatever the layers are."""
+    """The features of each row from that row alone, whatever the layers are."""
     found = self._by_row(images)
     return tf.reshape(found, [-1, self._model.output_shape[-1]])
 

@@ -201,7 +201,7 @@ class PureHalfspaces(linear.LinearMethod):
     }
 
   def spent_dp_epsilon(self, steps: int) -> float:
-    """At dp_delta 0."""
+    """The proven figure after `steps` steps, at dp_delta 0."""
     return self.config.dp_epsilon * steps
 
   def count_steps(self, steps: int, sessions: int) -> None:

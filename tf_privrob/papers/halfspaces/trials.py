@@ -34,14 +34,14 @@ class Trials:
 
   Attributes:
     num_classes: K.
-    batch_size: expected size of a Poisson batch.
-    margins: values of gamma'.
-    stddevs: standard deviations of the noise of a step; 0 is without noise.
-    trials: independent runs of each.
+    batch_size: Expected size of a Poisson batch.
+    margins: Values of gamma'.
+    stddevs: Standard deviations of the noise of a step; 0 is without noise.
+    trials: Independent runs of each.
     composition: "independent_batches" (also of the paper's literal reading,
       which differs in the noise), "shared_batch" or "kesler".
-    epochs: passes over the data, on average.
-    seed: of batches and noise.
+    epochs: Passes over the data, on average.
+    seed: Seed of batches and noise.
   """
 
   num_classes: int
@@ -77,7 +77,7 @@ class Trials:
     Args:
       features: [n, d], of norm at most 1.
       labels: [n], in 0 .. K - 1.
-      progress: prints a line with an ETA.
+      progress: Prints a line with an ETA.
     """
     features = np.ascontiguousarray(features, np.float32)
     labels = np.asarray(labels)

@@ -6,9 +6,32 @@ it. The test must have been fixed beforehand, or on other runs.
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
 from tf_privrob import validate
+
+
+@dataclasses.dataclass(frozen=True)
+class LowerBound:
+  """What every audit shows.
+
+  Attributes:
+    audited: The lower bound on dp_epsilon.
+    dp_delta: The dp_delta at which it holds.
+    confidence: The confidence of the bound.
+    reachable: The largest bound that so many runs or canaries can show.
+  """
+
+  audited: float
+  dp_delta: float
+  confidence: float
+  reachable: float
+
+  def to_json(self) -> dict[str, Any]:
+    """The record as plain values."""
+    return dataclasses.asdict(self)
 
 
 def dp_epsilon_lower_bound(
@@ -18,52 +41,32 @@ def dp_epsilon_lower_bound(
   dp_delta: float = 0.0,
   confidence: float = 0.95,
 ) -> float:
-  """A lower bound on dp_epsilon, from the rates of one fixed test.
-
-  A mechanism that is (dp_epsilon, dp_delta)-DP lets no test for a record have
-
-    TPR > exp(dp_epsilon) FPR + dp_delta
-
-  (Kairouz et al. 2015). Each rate is bounded by Clopper-Pearson with half of
-  the failure probability.
-
-  Guarantee: with probability at least `confidence` over the runs, dp_epsilon is
-  at least what is returned. The test must have been fixed beforehand, or on
-  other runs.
-
-  Args:
-    caught: alarms in `runs` runs with the record.
-    false_alarms: alarms in as many runs without it.
-    runs: of each kind, independent.
-    dp_delta: at which dp_epsilon is bounded.
-    confidence: of the bound.
-
-  Returns:
-    The bound; 0 if the test shows nothing.
-  """
-  least, most = _rates(caught, false_alarms, runs, dp_delta, confidence)
-  return _log_ratio(least - dp_delta, most)
-
-
-def both_errors_lower_bound(
-  caught: int,
-  false_alarms: int,
-  runs: int,
-  dp_delta: float = 0.0,
-  confidence: float = 0.95,
-) -> float:
   """The larger of two bounds from one fixed test: on alarms, and on silence.
 
-  DP also bounds the complement of the test with the worlds exchanged:
+  A mechanism that is (dp_epsilon, dp_delta)-DP bounds every test for a record,
+  and its complement with the worlds exchanged (Kairouz et al. 2015):
 
     TPR <= exp(dp_epsilon) FPR + dp_delta,
     TNR <= exp(dp_epsilon) FNR + dp_delta,  TNR = 1 - FPR, FNR = 1 - TPR.
 
-  Guarantee: as `dp_epsilon_lower_bound`. Both inequalities rest on the same two
-  one-sided bounds, TPR >= l and FPR <= u, which hold together with probability
-  `confidence`: the larger one costs no further correction.
+  Each rate is bounded by Clopper-Pearson with half of the failure probability.
+  Both inequalities rest on the same two one-sided bounds, TPR >= l and FPR <=
+  u, which hold together with probability `confidence`: the larger one costs no
+  further correction.
 
-  Args: see `dp_epsilon_lower_bound`.
+  Guarantee: With probability at least `confidence` over the runs, dp_epsilon is
+  at least what is returned. The test must have been fixed beforehand, or on
+  other runs.
+
+  Args:
+    caught: Alarms in `runs` runs with the record.
+    false_alarms: Alarms in as many runs without it.
+    runs: Number of runs of each kind; all are independent.
+    dp_delta: The dp_delta at which dp_epsilon is bounded.
+    confidence: The confidence of the bound.
+
+  Returns:
+    The bound; 0 if the test shows nothing.
   """
   least, most = _rates(caught, false_alarms, runs, dp_delta, confidence)
   return max(
@@ -142,10 +145,10 @@ def require_reachable(
   """Refuses an audit that could not refute `dp_epsilon`, before any work.
 
   Args:
-    runs: of each kind.
-    dp_epsilon: the figure to be refuted; None: anything above 0 will do.
-    dp_delta: at which it is stated.
-    confidence: of the audit.
+    runs: Number of runs of each kind.
+    dp_epsilon: The figure to be refuted; None: anything above 0 will do.
+    dp_delta: The dp_delta at which it is stated.
+    confidence: Confidence of the audit.
 
   Returns:
     What is reachable.

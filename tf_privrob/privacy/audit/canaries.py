@@ -76,10 +76,10 @@ def own_direction(
   the others' gradients and of those chosen before it.
 
   Args:
-    candidates: inputs and labels.
-    others: of records that take part in the training.
-    gradients_of: clipped gradients [n, parameters] of inputs and labels.
-    count: how many are chosen.
+    candidates: Inputs and labels.
+    others: Inputs and labels of records that take part in the training.
+    gradients_of: Clipped gradients [n, parameters] of inputs and labels.
+    count: How many are chosen.
 
   Returns:
     Rows of the candidates, the best first.

@@ -11,44 +11,32 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from tf_privrob import validate
+from tf_privrob.privacy.audit import audit
 
 _STEP, _PRECISION = 0.05, 1e-4
 _LARGEST = 100.0
 
 
 @dataclasses.dataclass(frozen=True)
-class OneRunAudit:
+class OneRunAudit(audit.LowerBound):
   """What a one-run audit showed.
 
   Attributes:
-    audited: the lower bound on dp_epsilon.
-    dp_delta: at which it holds.
-    confidence: of the bound.
-    canaries: m.
-    guesses: r, of the number of guesses that showed most.
-    correct: how many of them were right.
-    tried: numbers of guesses that were tried; the failure probability is
+    canaries: Their number m.
+    guesses: The number r of guesses that showed most.
+    correct: How many of these were right.
+    tried: All numbers of guesses that were tried; the failure probability is
       divided by how many there are.
-    reachable: the largest bound that these numbers can show.
   """
 
-  audited: float
-  dp_delta: float
-  confidence: float
   canaries: int
   guesses: int
   correct: int
   tried: tuple[int, ...]
-  reachable: float
-
-  def to_json(self) -> dict[str, Any]:
-    """As plain values."""
-    return dataclasses.asdict(self)
 
 
 def p_value(
@@ -72,8 +60,8 @@ def p_value(
     correct: c.
     guesses: r.
     canaries: m.
-    dp_epsilon: of the hypothesis.
-    dp_delta: of the hypothesis.
+    dp_epsilon: The dp_epsilon of the hypothesis.
+    dp_delta: The dp_delta of the hypothesis.
   """
   from scipy import special  # on first use
 
@@ -153,7 +141,7 @@ def canaries_for(
   """The least number of canaries, all guessed, that could show more.
 
   Raises:
-    ValueError: no number does, since the term with dp_delta grows with it.
+    ValueError: No number does, since the term with dp_delta grows with it.
   """
   validate.non_negative(dp_epsilon=dp_epsilon)
   prob = 1 / (1 + math.exp(-dp_epsilon))
@@ -187,8 +175,8 @@ def one_run(
       model in any way, not on the coins.
     included: [m], the coins.
     guesses: r, or those to be tried; settled before a look at the scores.
-    dp_delta: at which dp_epsilon is bounded.
-    confidence: of the bound.
+    dp_delta: The dp_delta at which dp_epsilon is bounded.
+    confidence: Confidence of the bound.
   """
   scores, included = np.asarray(scores, float), np.asarray(included, bool)
   if scores.shape != included.shape or scores.ndim != 1:
@@ -212,7 +200,7 @@ def one_run(
     one_run_reachable(len(scores), dp_delta, share, each) for each in tried
   )
   return OneRunAudit(
-    audited, dp_delta, confidence, len(scores), number, right, tried, most
+    audited, dp_delta, confidence, most, len(scores), number, right, tried
   )
 
 

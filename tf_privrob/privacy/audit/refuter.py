@@ -9,7 +9,6 @@ samples, the bound is from others.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 from typing import Callable
 
 import numpy as np
@@ -22,38 +21,26 @@ Sample = Callable[[bool, int, int], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class Refutation:
+class Refutation(audit.LowerBound):
   """What samples of a mechanism on two neighbouring inputs showed.
 
   Attributes:
-    audited: the lower bound on dp_epsilon.
-    dp_delta: at which it holds.
-    confidence: of the bound.
-    runs: judged samples of each input.
-    caught: of them in the event, for the neighbour.
-    false_alarms: of them in the event, for the first input.
-    edges: between the bins.
-    bins: those that make up the event.
-    reachable: the largest bound that so many samples can show.
+    runs: Number of judged samples of each input.
+    caught: How many of the neighbour's are in the event.
+    false_alarms: How many of the first input's are in the event.
+    edges: The edges between the bins.
+    bins: The bins that make up the event.
   """
 
-  audited: float
-  dp_delta: float
-  confidence: float
   runs: int
   caught: int
   false_alarms: int
   edges: tuple[float, ...]
   bins: tuple[int, ...]
-  reachable: float
 
   def refutes(self, dp_epsilon: float) -> bool:
     """Whether the mechanism is not dp_epsilon-DP at dp_delta."""
     return self.audited > dp_epsilon
-
-  def to_json(self) -> dict[str, Any]:
-    """As plain values."""
-    return dataclasses.asdict(self)
 
 
 def refute(
@@ -78,14 +65,15 @@ def refute(
   Args:
     sample: sample(neighbour, count, seed): so many outputs for one of the two
       inputs, of a mechanism or of a step of a training.
-    runs: judged samples of each input.
-    pilots: samples of each input that settle bins and event; default as many.
-    num_bins: of the histogram, equally likely in all pilots together.
-    dp_epsilon: the figure to refute; with too few samples for it the audit is
+    runs: Judged samples of each input.
+    pilots: Samples of each input that settle bins and event; default as many.
+    num_bins: Number of bins of the histogram, equally likely in all pilots
+      together.
+    dp_epsilon: The figure to refute; with too few samples for it the audit is
       refused before any work.
-    dp_delta: at which dp_epsilon is bounded.
-    confidence: of the bound.
-    seed: of the samples.
+    dp_delta: The dp_delta at which dp_epsilon is bounded.
+    confidence: Confidence of the bound.
+    seed: Seed of the samples.
   """
   pilots = runs if pilots is None else pilots
   validate.positive_int(runs=runs, pilots=pilots, num_bins=num_bins)
@@ -109,17 +97,17 @@ def refute(
     for rows in draw(runs, 1)
   )
   return Refutation(
-    audit.both_errors_lower_bound(
+    audit.dp_epsilon_lower_bound(
       caught, false_alarms, runs, dp_delta, confidence
     ),
     dp_delta,
     confidence,
+    most,
     runs,
     caught,
     false_alarms,
     tuple(edges.tolist()),
     tuple(int(b) for b in bins),
-    most,
   )
 
 
@@ -153,7 +141,7 @@ def _event(view, pilots, num_bins, runs, dp_delta, confidence):
     for values in seen
   )
   # By the likelihood ratio: the best event is a prefix (Neyman-Pearson). Its
-  # complement, with the inputs exchanged, is in `both_errors_lower_bound`.
+  # complement, with the inputs exchanged, is in `dp_epsilon_lower_bound`.
   order = np.argsort(-(many + 0.5) / (few + 0.5), kind="stable")
   scale = runs / len(seen[0])
   found = [(-1.0, view, edges, order[:1])]
@@ -161,6 +149,6 @@ def _event(view, pilots, num_bins, runs, dp_delta, confidence):
     counts = [
       min(runs, round(scale * int(c[order[:last]].sum()))) for c in (many, few)
     ]
-    bound = audit.both_errors_lower_bound(*counts, runs, dp_delta, confidence)
+    bound = audit.dp_epsilon_lower_bound(*counts, runs, dp_delta, confidence)
     found.append((bound, view, edges, np.sort(order[:last])))
   return max(found, key=lambda test: test[0])

@@ -28,8 +28,8 @@ class Test:
   """Raises the alarm where side * (statistic - threshold) > 0.
 
   Attributes:
-    statistic: the column of a run's numbers.
-    threshold: of the alarm.
+    statistic: The column of a run's numbers.
+    threshold: Threshold of the alarm.
     side: 1: above it; -1: below.
   """
 
@@ -44,30 +44,22 @@ class Test:
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoWorldAudit:
+class TwoWorldAudit(audit.LowerBound):
   """What a two-world audit showed.
 
   Attributes:
-    audited: the lower bound on dp_epsilon.
-    dp_delta: at which it holds.
-    confidence: of the bound.
-    runs: judged runs of each kind; as many again or so were pilots.
-    caught: alarms in runs with the record.
-    false_alarms: alarms in runs without it.
-    statistic: name of what was looked at.
-    test: settled on the pilots.
-    reachable: the largest bound that so many runs can show.
+    runs: Number of judged runs of each kind; as many again or so were pilots.
+    caught: Alarms in runs with the record.
+    false_alarms: Alarms in runs without it.
+    statistic: The name of what was looked at.
+    test: The test that was settled on the pilots.
   """
 
-  audited: float
-  dp_delta: float
-  confidence: float
   runs: int
   caught: int
   false_alarms: int
   statistic: str
   test: Test
-  reachable: float
 
   @property
   def gaussian(self) -> float:
@@ -79,10 +71,6 @@ class TwoWorldAudit:
       self.dp_delta,
       self.confidence,
     )
-
-  def to_json(self) -> dict[str, Any]:
-    """As plain values."""
-    return dataclasses.asdict(self)
 
 
 def best_test(
@@ -100,11 +88,11 @@ def best_test(
   sqrt((p (1 - p) + 1 / n) / n), or rare events would win by chance.
 
   Args:
-    with_it: pilot runs with the record, [n, statistics] or [n].
-    without: as many without it.
-    runs: judged runs of each kind, if they are not as many as the pilots.
-    dp_delta: of the bound.
-    confidence: of the bound.
+    with_it: Pilot runs with the record, [n, statistics] or [n].
+    without: As many pilot runs without it.
+    runs: Judged runs of each kind, if they are not as many as the pilots.
+    dp_delta: The dp_delta of the bound.
+    confidence: Confidence of the bound.
   """
   with_it, without = _table(with_it), _table(without)
   count = len(with_it)
@@ -120,7 +108,12 @@ def best_test(
         _expected(_share_beyond(values, middles, side), count, runs, sign)
         for values, sign in zip(ordered, (-1, 1))
       ]
-      bounds = _bounds(*expected, runs, dp_delta, confidence)
+      bounds = np.array(
+        [
+          audit.dp_epsilon_lower_bound(*counts, runs, dp_delta, confidence)
+          for counts in zip(*expected)
+        ]
+      )
       if not len(bounds):
         continue
       top = bounds.max()
@@ -160,14 +153,14 @@ def two_world(
 
   Args:
     run: run(present, seed) of one number, or of one for each statistic.
-    runs: judged runs of each kind.
-    pilots: runs of each kind that settle the test; default as many.
-    statistics: their names.
-    refute: the figure that the audit is to refute; if so many runs cannot, it
+    runs: Judged runs of each kind.
+    pilots: Runs of each kind that settle the test; default as many.
+    statistics: Their names.
+    refute: The figure that the audit is to refute; if so many runs cannot, it
       is refused before any work.
-    dp_delta: at which dp_epsilon is bounded.
-    confidence: of the bound.
-    seed: no seed of a run is used twice.
+    dp_delta: The dp_delta at which dp_epsilon is bounded.
+    confidence: Confidence of the bound.
+    seed: No seed of a run is used twice.
     collect: collect(run, part, present, seeds) gives the table of many runs;
       default one after the other. It may run them at once, or keep them on
       disk.
@@ -192,16 +185,15 @@ def two_world(
     tables[PILOT, True], tables[PILOT, False], runs, dp_delta, confidence
   )
   counts = [test.alarms(tables[JUDGED, present]) for present in (True, False)]
-  arguments = (*counts, runs, dp_delta, confidence)
   return TwoWorldAudit(
-    audit.both_errors_lower_bound(*arguments),
+    audit.dp_epsilon_lower_bound(*counts, runs, dp_delta, confidence),
     dp_delta,
     confidence,
+    most,
     runs,
     *counts,
     statistics[test.statistic],
     test,
-    most,
   )
 
 
@@ -233,7 +225,7 @@ def _table(values) -> np.ndarray:
 
 
 def _share_beyond(ordered, thresholds, side) -> np.ndarray:
-  """Of sorted values beyond each threshold."""
+  """The share of sorted values beyond each threshold."""
   below = np.searchsorted(ordered, thresholds, side="right")
   count = len(ordered) - below if side > 0 else below
   return count / len(ordered)
@@ -244,25 +236,3 @@ def _expected(rates, pilots: int, runs: int, sign: int) -> np.ndarray:
   error = np.sqrt((rates * (1 - rates) + 1 / pilots) / pilots)
   counts = np.round((rates + sign * error) * runs)
   return np.clip(counts, 0, runs).astype(int)
-
-
-def _bounds(caught, false_alarms, runs, dp_delta, confidence) -> np.ndarray:
-  """`both_errors_lower_bound` of many counts at once."""
-  from scipy import special  # on first use
-
-  failure_prob = (1 - confidence) / 2
-
-  def lower(counts):
-    found = special.betaincinv(
-      np.maximum(counts, 1), runs - counts + 1, failure_prob
-    )
-    return np.where(counts == 0, 0.0, found)
-
-  least, most = lower(caught), 1 - lower(runs - false_alarms)
-  found = np.zeros(len(least))
-  pairs = ((least - dp_delta, most), (1 - most - dp_delta, 1 - least))
-  for above, below in pairs:
-    good = above > 0
-    ratio = np.log(above[good] / below[good])
-    found[good] = np.maximum(found[good], ratio)
-  return found
