@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from tf_privrob import privacy
-from tf_privrob.models import graph
+from tf_privrob.models import untouched
 
 _BY_CLIPPED_GRADIENTS = (
   "DPSGD",
@@ -73,7 +73,8 @@ def tried(model: Any, sampler: str) -> bool:
   """Whether the tests run this very class with this sampler on neighbours."""
   kind = type(model)
   return (
-    graph.lives_in(kind, _ROOMS) and (kind.__name__, sampler) in COMBINATIONS
+    untouched.lives_in(kind, _ROOMS)
+    and (kind.__name__, sampler) in COMBINATIONS
   )
 
 
