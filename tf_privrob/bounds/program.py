@@ -11,6 +11,7 @@ import tensorflow as tf
 from tf_privrob.bounds import activations
 from tf_privrob.bounds import affine
 from tf_privrob.models import graph
+from tf_privrob.models import untouched
 
 _keras = tf.keras.layers
 # Nothing happens in these at inference.
@@ -133,7 +134,7 @@ class _Reader:
     return tensors[0]
 
   def _refuse_softmax(self, tensor) -> None:
-    layer = tensor._keras_history.layer
+    layer = graph.maker(tensor).layer
     if activations.is_softmax(layer):
       raise ValueError(
         f"Expected a network that returns logits, received one that ends in a"
@@ -229,7 +230,9 @@ def _kind(layer) -> type:
   what it inherits does not count.
   """
   kind = type(layer)
-  return vars(kind).get("computes_as", kind) if graph.is_ours(kind) else kind
+  return (
+    vars(kind).get("computes_as", kind) if untouched.is_ours(kind) else kind
+  )
 
 
 def _unknown(layer) -> ValueError:

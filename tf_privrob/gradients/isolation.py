@@ -19,6 +19,7 @@ import tensorflow as tf
 from tf_privrob.gradients import known_layers
 from tf_privrob.gradients import places
 from tf_privrob.models import graph
+from tf_privrob.models import untouched
 
 _layers = tf.keras.layers
 
@@ -102,48 +103,44 @@ def _name(layer: tf.keras.layers.Layer) -> str:
 
 def _in_model(model: tf.keras.Model, ranks: Sequence[int] = ()) -> str | None:
   """Of a functional or sequential model, called on tensors of these ranks."""
-  if not model._is_graph_network or not getattr(
-    model, "_has_explicit_input_shape", True
-  ):
+  if not graph.begins_with_input(model):
     return f"{_name(model)}, which does not begin with an Input layer"
-  if graph.overridden(model):
-    return f"{_name(model)}, whose {graph.overridden(model)} was replaced"
+  if untouched.overridden(model):
+    return f"{_name(model)}, whose {untouched.overridden(model)} was replaced"
   if ranks and list(ranks) != [tensor.shape.rank for tensor in model.inputs]:
     return f"{_name(model)}, called on tensors of another rank"
-  by_depth = sorted(model._nodes_by_depth.items(), reverse=True)
-  nodes = [node for _, nodes in by_depth for node in nodes]
-  return next(filter(None, map(_in_node, nodes)), None)
+  return next(filter(None, map(_in_call, graph.calls(model))), None)
 
 
-def _in_node(node) -> str | None:
+def _in_call(call: graph.Call) -> str | None:
   """Of one call of one layer in a functional model."""
-  layer = node.layer
+  layer = call.layer
   if type(layer) is _layers.InputLayer:
     shape = layer._batch_input_shape
     if layer.is_placeholder and shape and shape[0] is None:
       return None
     return f"{_name(layer)} of a fixed batch"
   if type(layer).__name__ == "TFOpLambda":  # Keras does not export it either
-    return _in_operator(layer, node)
-  if not _understood(layer, node):
+    return _in_operator(call)
+  if not _understood(call):
     return f"{_name(layer)}, called with further arguments"
-  ranks = [_rank(tensor) for tensor in node.keras_inputs]
+  ranks = [_rank(tensor) for tensor in call.inputs]
   if None in ranks:
     return f"{_name(layer)}, called on tensors of unknown rank"
-  return _in_layer(layer, ranks) or _out_of_place(node)
+  return _in_layer(layer, ranks) or _out_of_place(call)
 
 
-def _out_of_place(node) -> str | None:
+def _out_of_place(call: graph.Call) -> str | None:
   """Names a call whose output has the batch elsewhere than as its first axis.
 
   Its size is unknown where all others are known: [1, batch, 5] or [batch,
   batch, 5], from whatever a layer made of its inputs, would show.
   """
-  open_axes = any(None in tensor.shape[1:] for tensor in node.keras_inputs)
-  for tensor in tf.nest.flatten(node.outputs):
+  open_axes = any(None in tensor.shape[1:] for tensor in call.inputs)
+  for tensor in call.outputs:
     first, others = list(tensor.shape[:1]), tensor.shape[1:]
     if first != [None] or (None in others and not open_axes):
-      return f"{_name(node.layer)}, whose output has the batch elsewhere"
+      return f"{_name(call.layer)}, whose output has the batch elsewhere"
   return None
 
 
@@ -154,10 +151,9 @@ def _rank(tensor) -> int | None:
   return None
 
 
-def _understood(layer, node) -> bool:
+def _understood(call: graph.Call) -> bool:
   """Whether a layer is called on tensors of the graph and on nothing else."""
-  by_name = dict(node.call_kwargs)
-  inputs = list(node.call_args)
+  layer, inputs, by_name = call.layer, list(call.args), dict(call.kwargs)
   if type(layer) is _layers.MultiHeadAttention:
     inputs += [
       by_name.pop(name) for name in ("value", "key") if name in by_name
@@ -169,29 +165,25 @@ def _understood(layer, node) -> bool:
     type(layer) in known_layers.SEVERAL_INPUTS or type(layer) in graph.MODELS
   ):
     inputs = tf.nest.flatten(inputs)
-  return all(_is_symbolic(tensor) for tensor in inputs) and all(
+  return all(graph.is_symbolic(tensor) for tensor in inputs) and all(
     value is None or isinstance(value, bool) for value in by_name.values()
   )
 
 
-def _in_operator(layer, node) -> str | None:
+def _in_operator(call: graph.Call) -> str | None:
   """Of a TensorFlow function that was applied to Keras tensors."""
+  layer = call.layer
   # Not flattened: a nested list is a constant tensor.
-  values = [*node.call_args, *node.call_kwargs.values()]
-  others = [value for value in values if not _is_symbolic(value)]
+  values = [*call.args, *call.kwargs.values()]
+  others = [value for value in values if not graph.is_symbolic(value)]
   decorator = getattr(vars(layer).get("call"), "_tf_decorator", None)
   if layer.symbol not in known_layers.OPERATORS or decorator is None:
     return _name(layer)
-  if len({_rank(tensor) for tensor in node.keras_inputs} | {None}) != 2:
+  if len({_rank(tensor) for tensor in call.inputs} | {None}) != 2:
     return f"{_name(layer)}, called on tensors of several or unknown ranks"
   if not all(_is_scalar(value) for value in others):
     return f"{_name(layer)}, called with a constant tensor"
-  return _out_of_place(node)
-
-
-def _is_symbolic(value: Any) -> bool:
-  """Whether it is a tensor of the graph that Keras records."""
-  return hasattr(value, "_keras_history")
+  return _out_of_place(call)
 
 
 def _is_scalar(value: Any) -> bool:

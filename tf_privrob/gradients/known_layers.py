@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_privrob.models import graph
+from tf_privrob.models import untouched
 
 _layers = tf.keras.layers
 _activations = tf.keras.activations
@@ -87,8 +87,8 @@ def fault(layer, ranks: Sequence[int]) -> str | None:
   kind = type(layer)
   if not _is_known(kind):
     return ""
-  if graph.overridden(layer):
-    return f", whose {graph.overridden(layer)} was replaced"
+  if untouched.overridden(layer):
+    return f", whose {untouched.overridden(layer)} was replaced"
   if getattr(layer, "activity_regularizer", None) is not None:
     return " with an activity regulariser"
   for name in ("activation", "recurrent_activation"):
@@ -100,7 +100,7 @@ def fault(layer, ranks: Sequence[int]) -> str | None:
 
 def _is_known(kind: type) -> bool:
   says = vars(kind).get("row_wise") is True
-  ours = says and graph.lives_in(kind, _OUR_ROOMS)
+  ours = says and untouched.lives_in(kind, _OUR_ROOMS)
   return ours or kind in _PLAIN or kind in _CELLS or kind in _CONDITIONS
 
 

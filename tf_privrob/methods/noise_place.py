@@ -10,6 +10,7 @@ import tensorflow as tf
 from tf_privrob import certify
 from tf_privrob import validate
 from tf_privrob.models import cuts as splitting
+from tf_privrob.models import graph
 
 POSITIONS = ("before_activation", "after_activation")
 
@@ -117,7 +118,7 @@ def find(
     following = [
       layer
       for layer in chain
-      if certify.is_activation(layer) and splitting.inbound(layer) == [last]
+      if certify.is_activation(layer) and graph.feeding(layer) == [last]
     ]
     if len(following) == 1:
       last = following[0]
@@ -147,7 +148,8 @@ def _chain_to(
   """The layers from the input to `last`, which must form a chain."""
   layers = [last]
   while not isinstance(layers[0], tf.keras.layers.InputLayer):
-    before = splitting.plain_inbound(layers[0])
+    graph.made_by(layers[0].get_output_at(0))  # or raises
+    before = graph.feeding(layers[0])
     if len(before) != 1:
       raise ValueError(
         "Expected a chain of layers before the noise, received"
@@ -158,10 +160,11 @@ def _chain_to(
     layers.insert(0, before[0])
   layers = layers[1:]
   for layer in layers:
-    if len(layer.inbound_nodes) != 1:  # which call is meant cannot be told
+    calls = graph.calls_of(layer)
+    if len(calls) != 1:  # which call is meant cannot be told
       raise ValueError(
         f"Expected {layer.name!r} before the noise to be used only once,"
-        f" received {len(layer.inbound_nodes)} calls, in {network.name!r} or in"
+        f" received {len(calls)} calls, in {network.name!r} or in"
         " another network. Pass tf.keras.models.clone_model(network) with its"
         " weights."
       )

@@ -13,7 +13,7 @@ from typing import Any
 
 from tf_privrob import privacy
 from tf_privrob.methods import objective as objective_lib
-from tf_privrob.models import graph
+from tf_privrob.models import untouched
 
 _OBJECTIVES = (
   "Adversarial",
@@ -80,7 +80,7 @@ def tried(model: Any, sampler: str) -> bool:
   """Whether the tests run these very classes on neighbours, so sampled."""
   own = [type(model), *map(type, _objectives(model))]
   return (
-    all(graph.lives_in(kind, _ROOMS) for kind in own)
+    all(untouched.lives_in(kind, _ROOMS) for kind in own)
     and (_name(model), sampler) in COMBINATIONS
   )
 

@@ -117,7 +117,7 @@ def _is_linear(layer: Any) -> bool:
 
 def _require_plain(first: tf.keras.layers.Layer) -> None:
   """Refuses convolutions of another form, and Dense layers over positions."""
-  plain_inbound(first)
+  graph.made_by(first.get_output_at(0))  # or raises
   if isinstance(first, tf.keras.layers.Dense):
     if len(first.input_shape) != 2:
       raise ValueError(
@@ -137,8 +137,7 @@ def _require_plain(first: tf.keras.layers.Layer) -> None:
 
 def _require_bounded(network: tf.keras.Model, last: Any) -> None:
   """|h_pi| <= 1 is what the label sensitivity rests on."""
-  hidden = inbound(last)
-  hidden = hidden[0] if hidden else None
+  hidden = graph.feeding(last)[0]
   activation = getattr(hidden, "activation", None)
   known = [getattr(tf.keras.activations, name) for name in _BOUNDED]
   known += [tf.nn.tanh, tf.nn.sigmoid, tf.nn.softsign]
@@ -150,17 +149,3 @@ def _require_bounded(network: tf.keras.Model, last: Any) -> None:
       f" {type(hidden).__name__} {hidden.name!r}. Put"
       " layers.BoundedActivation(1.0) before the logits, or use tanh."
     )
-
-
-def inbound(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
-  """The layers that feed a layer, at its first call."""
-  found = layer.inbound_nodes[0].inbound_layers
-  return list(found) if isinstance(found, (list, tuple)) else [found]
-
-
-def plain_inbound(
-  layer: tf.keras.layers.Layer,
-) -> list[tf.keras.layers.Layer]:
-  """The same; refuses a layer that computes something else than its class."""
-  graph.made_by(layer.get_output_at(0))
-  return inbound(layer)

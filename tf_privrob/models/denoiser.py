@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import validate
+from tf_privrob.models import graph
 from tf_privrob.models import logits
 from tf_privrob.models import marks
 from tf_privrob.models.zoo import building
@@ -142,7 +143,7 @@ def denoised_classifier(
   frozen.set_weights(classifier.get_weights())
   marks.carry_marks(classifier.weights, frozen.weights)
   between = _layers.Activation("linear", name=_BETWEEN)(denoiser.output)
-  outputs = _apply(frozen, between)
+  outputs = graph.applied(frozen, [between])
   frozen.trainable = False
   return tf.keras.Model(
     denoiser.input, outputs, name=f"denoised_{classifier.name}"
@@ -206,26 +207,3 @@ def _renamed(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
   if isinstance(layer, _layers.Dropout):
     config["rate"] = 0.0
   return type(layer).from_config(config)
-
-
-def _apply(model: tf.keras.Model, tensor):
-  """The model's layers called one by one on `tensor`, in place of its input."""
-  values = {id(model.inputs[0]): tensor}
-  for layer in model.layers:
-    if isinstance(layer, _layers.InputLayer):
-      continue
-    for node in list(layer.inbound_nodes):
-      if not all(id(source) in values for source in node.keras_inputs):
-        continue  # a call outside this model
-      args, kwargs = tf.nest.map_structure(
-        lambda value: values.get(id(value), value),
-        (node.call_args, node.call_kwargs),
-      )
-      results = tf.nest.flatten(layer(*args, **kwargs))
-      values.update(zip(map(id, tf.nest.flatten(node.outputs)), results))
-  if id(model.outputs[0]) not in values:
-    raise ValueError(
-      f"Expected a classifier whose layers are each used once, received"
-      f" {model.name!r}."
-    )
-  return values[id(model.outputs[0])]

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob.models import graph
-from tf_privrob.models.files import known
+from tf_privrob.models import untouched
 
 # Parts of a configuration that change nothing at inference.
 _IDLE = ("build_config", "compile_config", "trainable")
@@ -90,17 +90,19 @@ def _layers(model: Any) -> list[tf.keras.layers.Layer]:
 def _is_known(part: tf.keras.layers.Layer) -> bool:
   kind = type(part)
   if kind.__name__ in graph.OPERATORS:  # their `call` is their own
-    return graph.lives_in(kind, "keras.")
-  of_keras = any(kind is found for found in known.TABLES["layer"].values())
-  if not (of_keras or graph.is_ours(kind)) or graph.overridden(part):
+    return untouched.lives_in(kind, "keras.")
+  of_keras = untouched.is_known("layer", kind)
+  if not (of_keras or untouched.is_ours(kind)) or untouched.overridden(part):
     return False
   if isinstance(part, tf.keras.Model):  # its functions are those of training
     return True
   in_calls = [
-    value for name, value in vars(part).items() if not graph.is_at_rest(name)
+    value
+    for name, value in vars(part).items()
+    if not untouched.is_at_rest(name)
   ]
   return all(map(_comes_with_it, in_calls)) and not (
-    of_keras and graph.exchanged(part)
+    of_keras and untouched.exchanged(part)
   )
 
 

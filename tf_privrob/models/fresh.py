@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import randomness
+from tf_privrob.models import graph
+from tf_privrob.models import remaking
 
 _Layer = tf.keras.layers.Layer
 _DECLARE = (
@@ -85,7 +84,7 @@ def parts(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
   def visit(layer):
     if isinstance(layer, tf.keras.Model) and not layer.built:
       return  # Keras draws its weights when it is first called
-    inner = list(layer._flatten_layers(recursive=False, include_self=False))
+    inner = graph.held_by(layer)
     known = {id(weight) for part in inner for weight in _weights(part)}
     composed = (
       isinstance(layer, tf.keras.Model) or type(layer).build is _Layer.build
@@ -124,12 +123,7 @@ def _made_again(layer, key):
   config = layer.get_config()
   if _holds_values(config):
     raise ValueError("its configuration holds an array of initial values")
-  with _seeds_from(key):
-    copy = type(layer).from_config(config)
-    shapes = layer.get_build_config()
-    if shapes and not copy.built:
-      copy.build_from_config(shapes)
-  return copy
+  return remaking.remade(layer, config, key)
 
 
 def _refusal(layer, reason: str) -> str:
@@ -187,34 +181,3 @@ def _holds_values(config: Any) -> bool:
       return True
     config = list(config.values())
   return isinstance(config, (list, tuple)) and any(map(_holds_values, config))
-
-
-class _Seeds:
-  """Stands for the generator that Keras asks for seeds of initialisers."""
-
-  def __init__(self, key: randomness.Key):
-    self._key, self._asked = key, 0
-
-  def randint(self, low: float, high: float) -> int:
-    """A whole number from `low` to `high`."""
-    self._asked += 1
-    drawn = self._key.child("seed", self._asked).integer()
-    return int(low) + drawn % (int(high) - int(low) + 1)
-
-
-@contextlib.contextmanager
-def _seeds_from(key: randomness.Key) -> Iterator[None]:
-  """Initialisers without a seed get theirs from `key`, in this thread.
-
-  Seeds written into the copy's configuration would not do: a layer that makes
-  several inner ones of one configuration, such as Bidirectional, would start
-  them alike.
-  """
-  initializers = sys.modules[tf.keras.initializers.Initializer.__module__]
-  source = initializers.backend._SEED_GENERATOR  # also of `set_random_seed`
-  before = getattr(source, "generator", None)
-  source.generator = _Seeds(key)
-  try:
-    yield
-  finally:
-    source.generator = before

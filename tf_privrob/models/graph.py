@@ -4,46 +4,163 @@ A call of a functional or sequential model runs the layer of each node of its
 graph on the tensors of that node. So whoever knows the layers knows the
 function, as long as no model and no layer is called in another way: by a
 subclass, by a method that was replaced on the object, with constants or
-arguments in a call, or on numbers of another type. All of that is refused.
+arguments in a call, or on numbers of another type. `made_by` refuses all that.
+
+This is the only file that knows how Keras keeps its graphs. `calls`, `maker`
+and `calls_of` say what is there and judge nothing.
 """
 
 from __future__ import annotations
 
-import sys
-import types
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
+from tf_privrob.models import untouched
 from tf_privrob.models.files import known
 
-_FUNCTIONAL = tf.keras.Sequential.__bases__[0]  # Keras does not export it
-MODELS = (_FUNCTIONAL, tf.keras.Sequential)
-_EMPTY = (*MODELS, tf.keras.layers.InputLayer)
+MODELS = (known.FUNCTIONAL, tf.keras.Sequential)
 # What Keras makes of x + y; neither does it export these.
 OPERATORS = ("TFOpLambda", "SlicingOpLambda")
 _FLOATS = ("float32", "float64")
-_PLAIN = (bool, int, float, str, tuple)
-_WEIGHTS = frozenset(
-  """beta bias depthwise_kernel embeddings gamma kernel moving_mean
-  moving_variance pointwise_kernel recurrent_kernel""".split()
-)
-_OF_WEIGHTS = (tf.Variable, type(None))
-# What changes when a layer is built, called or saved.
-_BOOKKEEPING = (
-  "_auto_config",
-  "_auto_get_config",
-  "_callable_losses",
-  "_fused",
-)
-_BOOKKEEPING += ("_is_adapted", "_is_compiled", "_losses", "_name")
-_BOOKKEEPING += ("_saved_model", "_self", "built", "fused", "synchronized")
-_AT_REST = ("_constraint", "_initializer", "_regularizer")
-_IN_EVERY_CALL = ("_activity_regularizer", "activity_regularizer")
-# Where the classes of what a layer holds come from.
-_HOMES = ("_thread", "builtins", "collections", "keras", "numpy", "tensorflow")
 # Arguments of a call that change nothing at inference.
 _IDLE = {"training": (None, False), "mask": (None,)}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Call:
+  """One call of a layer on symbolic tensors.
+
+  Attributes:
+    layer: that was called.
+    inputs: the symbolic tensors among its arguments, in order.
+    outputs: the symbolic tensors that it returned.
+    args: all positional arguments, as they were given.
+    kwargs: all named arguments.
+    is_input: whether it was called on nothing, as an InputLayer is.
+  """
+
+  layer: tf.keras.layers.Layer
+  inputs: tuple
+  outputs: tuple
+  args: Sequence[Any]
+  kwargs: Mapping[str, Any]
+  is_input: bool
+
+  @property
+  def output(self) -> Any:
+    """The only tensor that it returned; None if there are several."""
+    return self.outputs[0] if len(self.outputs) == 1 else None
+
+
+def calls(model: tf.keras.Model) -> tuple[Call, ...]:
+  """Every call that a call of the model runs, makers before readers.
+
+  Args:
+    model: of a known graph; models inside it are layers like others.
+
+  Raises:
+    ValueError: a call reads what no call of the graph makes.
+  """
+  by_depth = sorted(model._nodes_by_depth.items())
+  run = [node for _, nodes in by_depth for node in nodes]
+  seen, order = set(), []
+
+  def visit(node):
+    if id(node) not in seen:
+      seen.add(id(node))
+      for tensor in node.keras_inputs:
+        visit(_node(tensor))
+      order.append(_call(node))
+
+  for node in run:  # from the outputs back
+    visit(node)
+  if len(order) > len(run):
+    raise ValueError(
+      f"Expected a graph as Keras made it, received {_named(model)}, in which a"
+      " layer reads what no layer makes. Build the model again."
+    )
+  return tuple(order)
+
+
+def calls_of(layer: tf.keras.layers.Layer) -> tuple[Call, ...]:
+  """All calls of a layer on symbolic tensors, be it in several models."""
+  return tuple(map(_call, layer.inbound_nodes))
+
+
+def maker(tensor) -> Call:
+  """The call that makes a symbolic tensor.
+
+  Raises:
+    ValueError: the call that the tensor names did not make it.
+  """
+  return _call(_node(tensor))
+
+
+def feeding(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
+  """The layers that feed a layer, at its first call."""
+  return [maker(tensor).layer for tensor in calls_of(layer)[0].inputs]
+
+
+def is_symbolic(value: Any) -> bool:
+  """Whether it is a tensor of a graph that Keras records."""
+  return hasattr(value, "_keras_history")
+
+
+def held_by(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
+  """The layers that a layer or model holds, but not those that these hold."""
+  return list(layer._flatten_layers(recursive=False, include_self=False))
+
+
+def begins_with_input(model: tf.keras.Model) -> bool:
+  """Whether a functional or sequential model was made for one input shape."""
+  explicit = getattr(model, "_has_explicit_input_shape", True)
+  return bool(model._is_graph_network and explicit)
+
+
+def applied(model: tf.keras.Model, inputs: Sequence[Any]) -> list[Any]:
+  """The outputs of the model's layers, called one by one on other tensors.
+
+  Args:
+    model: of a known graph.
+    inputs: symbolic tensors in the place of those of the model.
+  """
+  values = dict(zip(map(id, model.inputs), inputs))
+  for call in calls(model):
+    if not call.is_input:
+      args, kwargs = tf.nest.map_structure(
+        lambda value: values.get(id(value), value), (call.args, call.kwargs)
+      )
+      results = tf.nest.flatten(call.layer(*args, **kwargs))
+      values.update(zip(map(id, call.outputs), results))
+  return [values[id(tensor)] for tensor in model.outputs]
+
+
+def _node(tensor):
+  """Keras' own record of the call that makes a symbolic tensor."""
+  layer, index, _ = tensor._keras_history
+  node = layer.inbound_nodes[index]
+  made = tf.nest.flatten(node.outputs)
+  if node.layer is not layer or all(tensor is not found for found in made):
+    raise ValueError(
+      f"Expected a graph as Keras made it, received a tensor of {_named(layer)}"
+      " that its call did not make. Build the model again."
+    )
+  return node
+
+
+def _call(node) -> Call:
+  return Call(
+    node.layer,
+    tuple(node.keras_inputs),
+    tuple(tf.nest.flatten(node.outputs)),
+    node.call_args,
+    node.call_kwargs,
+    node.is_input,
+  )
 
 
 def network_of(model: tf.keras.Model) -> tf.keras.Model:
@@ -70,22 +187,10 @@ def network_of(model: tf.keras.Model) -> tf.keras.Model:
 
 def _says_network(kind: type) -> bool:
   calls, says = (_owner(kind, name) for name in ("call", "bounded_network"))
-  if says is None or not is_ours(says):
+  if says is None or not untouched.is_ours(says):
     return False
   usual = _owner(kind, "__call__") is _owner(tf.keras.Model, "__call__")
   return usual and issubclass(says, calls)
-
-
-def is_ours(kind: type) -> bool:
-  """Whether a class is one of this library, and not merely called so."""
-  return lives_in(kind, "tf_privrob.")
-
-
-def lives_in(kind: type, packages: str | tuple[str, ...]) -> bool:
-  """Whether a module whose name begins so has this very class."""
-  home = sys.modules.get(kind.__module__)
-  known = getattr(home, kind.__name__, None) is kind
-  return known and kind.__module__.startswith(packages)
 
 
 def _owner(kind: type, name: str) -> type | None:
@@ -118,7 +223,7 @@ def is_plain(layer: tf.keras.layers.Layer) -> bool:
   Layers that hold others, such as recurrent ones, are not looked into; those
   in half precision are left out, as a graph rounds fewer of their numbers.
   """
-  if overridden(layer) or exchanged(layer):
+  if untouched.overridden(layer) or untouched.exchanged(layer):
     return False
   if layer.compute_dtype not in _FLOATS:
     return False
@@ -132,13 +237,9 @@ def is_plain(layer: tf.keras.layers.Layer) -> bool:
   layers = tf.keras.layers.Layer
   return (
     not any(isinstance(part, layers) for part in layer.submodules)
-    and _stands_in("layer", type(layer))
-    and all(_stands_in("activation", one) for one in functions)
+    and untouched.is_known("layer", type(layer))
+    and all(untouched.is_known("activation", one) for one in functions)
   )
-
-
-def _stands_in(kind: str, found: object) -> bool:
-  return any(found is one for one in known.TABLES[kind].values())
 
 
 def require_layer(layer: tf.keras.layers.Layer) -> None:
@@ -153,72 +254,13 @@ def require_layer(layer: tf.keras.layers.Layer) -> None:
 
 
 def _require_own_methods(layer: tf.keras.layers.Layer) -> None:
-  replaced = overridden(layer) or exchanged(layer)
+  replaced = untouched.overridden(layer) or untouched.exchanged(layer)
   if replaced:
     raise ValueError(
       f"Expected {_named(layer)} to compute what its class does, received one"
       f" whose {replaced} was replaced. Write a layer or a model of your own"
       " instead, or delete the attribute."
     )
-
-
-def exchanged(layer: tf.keras.layers.Layer) -> str | None:
-  """An attribute that is not what Keras makes of this layer's configuration.
-
-  That is another function, number or name, an object of a class that is not
-  Keras', or something else in the place of a weight. Regularisers, initialisers
-  and constraints of weights may be the caller's own, since no call runs them.
-  """
-  if not _stands_in("layer", type(layer)) or type(layer) in _EMPTY:
-    return None  # it says itself what it computes, or computes nothing
-  try:
-    fresh = vars(type(layer).from_config(layer.get_config()))
-  except Exception:  # it cannot say what it is made of
-    fresh = {}
-  for name, value in vars(layer).items():
-    if name.startswith(_BOOKKEEPING) or is_at_rest(name):
-      continue
-    if isinstance(value, _PLAIN) and fresh.get(name, value) != value:
-      return name
-    if name.endswith("activation"):
-      continue  # readers know them by identity
-    if _is_function(value) and fresh.get(name) is not value:
-      return name
-    if name in _WEIGHTS and not isinstance(value, _OF_WEIGHTS):
-      return name
-    if any(map(_is_foreign, _parts(value))):
-      return name
-  return None
-
-
-def is_at_rest(name: str) -> bool:
-  """Whether an attribute of this name has no part in a call."""
-  return name.endswith(_AT_REST) and name not in _IN_EVERY_CALL
-
-
-def _is_foreign(value: object) -> bool:
-  return type(value).__module__.split(".")[0] not in _HOMES
-
-
-def _parts(value: object) -> Iterator[object]:
-  """A value, and what it holds if it is a list or a dictionary."""
-  yield value
-  if isinstance(value, (list, tuple, dict)):
-    for part in value.values() if isinstance(value, dict) else value:
-      yield from _parts(part)
-
-
-def _is_function(value: object) -> bool:
-  return isinstance(value, (types.FunctionType, types.BuiltinFunctionType))
-
-
-def overridden(layer: tf.keras.layers.Layer) -> str | None:
-  """A method that this one layer has instead of its class'."""
-  for name in vars(layer):
-    # Keras itself wraps the one that adapts a layer, which no call runs.
-    if name != "reset_state" and callable(getattr(type(layer), name, None)):
-      return name
-  return None
 
 
 def made_by(tensor) -> tuple[tf.keras.layers.Layer, tuple]:
@@ -230,14 +272,8 @@ def made_by(tensor) -> tuple[tf.keras.layers.Layer, tuple]:
     ValueError: the layer was changed, or is called with anything but tensors
       of the graph.
   """
-  layer, index, _ = tensor._keras_history
-  node = layer.inbound_nodes[index]
-  made = tf.nest.flatten(node.outputs)
-  if node.layer is not layer or all(tensor is not found for found in made):
-    raise ValueError(
-      f"Expected a graph as Keras made it, received a tensor of {_named(layer)}"
-      " that its call did not make. Build the model again."
-    )
+  call = maker(tensor)
+  layer, sources = call.layer, call.inputs
   if type(layer).__name__ in OPERATORS:
     raise ValueError(
       f"Expected layers, received the operation {_named(layer)}. Write it as a"
@@ -248,10 +284,9 @@ def made_by(tensor) -> tuple[tf.keras.layers.Layer, tuple]:
   else:
     require_layer(layer)
   _require_float(tensor, f"behind {_named(layer)}")
-  if node.is_input:
+  if call.is_input:
     return layer, ()
-  sources = tuple(node.keras_inputs)
-  wrong = _further_arguments(node, sources) or _reshaped(layer, sources)
+  wrong = _further_arguments(call) or _reshaped(layer, sources)
   if wrong:
     raise ValueError(
       f"Expected {_named(layer)} to be called on tensors of the network alone,"
@@ -279,17 +314,17 @@ def _reshaped(layer, sources: tuple) -> str:
   return ""
 
 
-def _further_arguments(node, sources: tuple) -> str:
+def _further_arguments(call: Call) -> str:
   """What a layer is called with besides the tensors of the graph."""
-  for name, value in node.call_kwargs.items():
+  for name, value in call.kwargs.items():
     if not any(value is idle for idle in _IDLE.get(name, ())):
       return f"{name}={value!r}"
-  given = node.call_args
+  given = call.args
   if len(given) == 1 and isinstance(given[0], (list, tuple)):
     given = given[0]
   elif len(given) != 1:
     return f"{len(given)} arguments"
-  same = list(map(id, given)) == list(map(id, sources))
+  same = list(map(id, given)) == list(map(id, call.inputs))
   return "" if same else "a constant beside them"
 
 

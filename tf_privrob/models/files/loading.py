@@ -98,7 +98,7 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
 
 def _require_built(model: tf.keras.Model, path: pathlib.Path) -> None:
   """Refuses a program's own model that would make weights when called."""
-  for layer in model._flatten_layers(recursive=False):
+  for layer in (model, *graph.held_by(model)):
     if not layer.built:
       raise ValueError(
         f"Expected a model whose weights are all in {str(path)!r}, received"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from tf_privrob.models import graph
+
 _layers = tf.keras.layers
 
 
@@ -54,8 +56,8 @@ def in_double_precision(denoiser: tf.keras.Model) -> tf.keras.Model:
   for layer in twin.submodules:
     if not isinstance(layer, _layers.Layer):
       continue
-    for node in layer.inbound_nodes:
-      for tensor in tf.nest.flatten(node.outputs):
+    for call in graph.calls_of(layer):
+      for tensor in call.outputs:
         if tensor.dtype.is_floating and tensor.dtype != tf.float64:
           raise ValueError(
             f"Expected layers that compute in float64, but {layer.name!r}"

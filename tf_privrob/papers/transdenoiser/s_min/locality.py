@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_privrob.gradients import patches
-from tf_privrob.papers.transdenoiser.s_min import singularity
+from tf_privrob.models import graph
 
 _layers = tf.keras.layers
 _activations = tf.keras.activations
@@ -144,28 +144,32 @@ def analyse(model: tf.keras.Model) -> Network | None:
     return None
   steps: list[Step] = []
   known: dict[int, int] = {}
-  for node in singularity.nodes(model.outputs):
-    sources = tuple(known[id(tensor)] for tensor in node.keras_inputs)
-    found = _steps(node, sources, len(steps))
+  for call in graph.calls(model):
+    sources = tuple(known[id(tensor)] for tensor in call.inputs)
+    found = _steps(call, sources, len(steps))
     if found is None:
       return None
     steps += found
-    known[id(node.outputs)] = len(steps) - 1 if found else sources[0]
+    known[id(call.output)] = len(steps) - 1 if found else sources[0]
   if known[id(model.outputs[0])] != len(steps) - 1:
     return None
   return Network(shape, tuple(steps), *_reaches(steps))
 
 
-def _steps(node, sources: tuple[int, ...], count: int) -> list[Step] | None:
+def _steps(
+  call: graph.Call, sources: tuple[int, ...], count: int
+) -> list[Step] | None:
   """One call as steps, the first of which is number `count`."""
-  layer, channels = node.layer, node.outputs.shape[-1]
+  if call.output is None:
+    return None
+  layer, channels = call.layer, call.output.shape[-1]
   if type(layer) is _layers.InputLayer:
     return [Step("input", (), channels)] if count == 0 else None
   if type(layer) in _IDENTITIES:
     return []
   if type(layer) in _ELEMENTWISE_LAYERS:
     return [Step("elementwise", sources, channels, function=layer)]
-  if _is_sum(node):
+  if _is_sum(call):
     return [Step("sum", sources, channels)]
   if type(layer) is _layers.Conv2D and _keeps_size(layer):
     found = [Step("convolution", sources, channels, layer)]
@@ -182,15 +186,15 @@ def _steps(node, sources: tuple[int, ...], count: int) -> list[Step] | None:
   return [*found, Step("elementwise", sources, channels, function=function)]
 
 
-def _is_sum(node) -> bool:
+def _is_sum(call: graph.Call) -> bool:
   """Whether the call adds Keras tensors of one shape, and nothing else."""
-  layer = node.layer
+  layer = call.layer
   addition = type(layer) is _layers.Add or (
     type(layer).__name__ == "TFOpLambda"
     and layer.symbol in _ADDITIONS
-    and len(node.keras_inputs) == 2
+    and len(call.inputs) == 2
   )
-  shapes = {tuple(tensor.shape[1:]) for tensor in node.keras_inputs}
+  shapes = {tuple(tensor.shape[1:]) for tensor in call.inputs}
   return addition and len(shapes) == 1
 
 

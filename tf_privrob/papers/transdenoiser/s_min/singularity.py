@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterable
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
+
+from tf_privrob.models import graph
 
 _layers = tf.keras.layers
 _activations = tf.keras.activations
@@ -83,65 +86,45 @@ class Proof:
     return [(variable, move[how](variable)) for variable, how in self._moves]
 
 
-class _Graph:
+class _Readers:
   """The calls of a functional model, in order, and who reads what."""
 
   def __init__(self, model: tf.keras.Model):
     self.input, self.output = model.inputs[0], model.outputs[0]
-    self.nodes = nodes(model.outputs)
+    self.calls = graph.calls(model)
     self.readers = collections.defaultdict(list)
     self._owners = collections.defaultdict(list)
-    for node in self.nodes:
-      for tensor in node.keras_inputs:
-        self.readers[id(tensor)].append(node)
-      for variable in node.layer.weights:
-        self._owners[variable.ref()].append(node)
-    self.opaque = any(map(_is_opaque, self.nodes))
+    for call in self.calls:
+      for tensor in call.inputs:
+        self.readers[id(tensor)].append(call)
+      for variable in call.layer.weights:
+        self._owners[variable.ref()].append(call)
+    self.opaque = any(map(_is_opaque, self.calls))
 
   def calls_with(self, variables: Iterable[tf.Variable]) -> list:
     """The calls that use one of the variables."""
-    found = {
-      id(n): n for variable in variables for n in self._owners[variable.ref()]
-    }
-    return list(found.values())
+    found = [self._owners[variable.ref()] for variable in variables]
+    return list(dict.fromkeys(itertools.chain(*found)))
 
-  def only_call(self, node, variables: Sequence[tf.Variable]) -> bool:
+  def only_call(
+    self, call: graph.Call, variables: Sequence[tf.Variable]
+  ) -> bool:
     """Whether no other call uses any of these variables."""
-    return all(self._owners[v.ref()] == [node] for v in variables)
+    return all(self._owners[v.ref()] == [call] for v in variables)
 
   def without(self, tensor) -> set[int]:
     """The tensors that depend on the input by a path around `tensor`."""
     reached = {id(self.input)} - {id(tensor)}
-    for node in self.nodes:
-      if any(id(source) in reached for source in node.keras_inputs):
-        outputs = map(id, tf.nest.flatten(node.outputs))
-        reached |= set(outputs) - {id(tensor)}
+    for call in self.calls:
+      if any(id(source) in reached for source in call.inputs):
+        reached |= set(map(id, call.outputs)) - {id(tensor)}
     return reached
 
 
-def nodes(outputs) -> list:
-  """Every call that the outputs depend on, producers before consumers."""
-  found, seen = [], set()
-
-  def visit(tensor):
-    layer, index, _ = tensor._keras_history
-    node = layer.inbound_nodes[index]
-    if id(node) in seen:
-      return
-    seen.add(id(node))
-    for source in node.keras_inputs:
-      visit(source)
-    found.append(node)
-
-  for tensor in outputs:
-    visit(tensor)
-  return found
-
-
-def _is_opaque(node) -> bool:
+def _is_opaque(call: graph.Call) -> bool:
   """Whether a call may read weights that are not listed as its own."""
-  constants = tf.nest.flatten((node.call_args, node.call_kwargs))
-  return isinstance(node.layer, _layers.Lambda) or any(
+  constants = tf.nest.flatten((call.args, call.kwargs))
+  return isinstance(call.layer, _layers.Lambda) or any(
     isinstance(value, tf.Variable) for value in constants
   )
 
@@ -156,18 +139,18 @@ def narrowest_cut(model: tf.keras.Model, variables: Sequence[tf.Variable]):
   Returns:
     The Keras tensor; the model's input if none is narrower.
   """
-  graph = _Graph(model)
-  best, width = graph.input, _width(graph.input)
-  if graph.opaque:
+  known = _Readers(model)
+  best, width = known.input, _width(known.input)
+  if known.opaque:
     return best
-  calls = graph.calls_with(variables)
-  for node in graph.nodes:
-    tensor = node.outputs
-    if not tf.is_tensor(tensor) or not _width(tensor) < width:
+  users = known.calls_with(variables)
+  sources = [source for call in users for source in call.inputs]
+  for call in known.calls:
+    tensor = call.output
+    if tensor is None or not _width(tensor) < width:
       continue
-    around = graph.without(tensor)
-    sources = [source for call in calls for source in call.keras_inputs]
-    if around.isdisjoint(map(id, [*sources, graph.output])):
+    around = known.without(tensor)
+    if around.isdisjoint(map(id, [*sources, known.output])):
       best, width = tensor, _width(tensor)
   return best
 
@@ -207,32 +190,32 @@ def structural_proof(
     denoiser: a functional model of one input and one output.
     variables: the slice.
   """
-  graph = _Graph(denoiser)
-  if graph.opaque:
+  known = _Readers(denoiser)
+  if known.opaque:
     return None
   inside = {variable.ref() for variable in variables}
-  for node in graph.nodes:
-    proof = _normalised(graph, node, inside) or _scaled(graph, node, inside)
+  for call in known.calls:
+    proof = _normalised(known, call, inside) or _scaled(known, call, inside)
     if proof:
       return proof
   return None
 
 
-def _normalised(graph: _Graph, node, inside) -> Proof | None:
-  layer, readers = node.layer, graph.readers[id(node.outputs)]
+def _normalised(known: _Readers, call, inside) -> Proof | None:
+  layer, readers = call.layer, known.readers[id(call.output)]
   if (
     type(layer) not in _AFFINE
     or layer.activation not in (None, _activations.linear)
-    or node.outputs is graph.output
+    or call.output is known.output
     or len(readers) != 1
     or type(readers[0].layer) not in _NORMALISING
   ):
     return None
   norm, kernel = readers[0].layer, _kernel(layer)
   moves, nullity = [], 0
-  if layer.use_bias and _usable(graph, node, [layer.bias], inside):
+  if layer.use_bias and _usable(known, call, [layer.bias], inside):
     moves, nullity = [(layer.bias, "ones")], 1
-  if _over_units_only(norm, layer) and _usable(graph, node, [kernel], inside):
+  if _over_units_only(norm, layer) and _usable(known, call, [kernel], inside):
     units = kernel.shape[-2 if _transposed(layer) else -1]
     moves.append((kernel, "ones"))
     nullity += int(np.prod(kernel.shape)) // units
@@ -260,18 +243,18 @@ def _over_units_only(norm: _layers.Layer, layer: _layers.Layer) -> bool:
   )
 
 
-def _scaled(graph: _Graph, node, inside) -> Proof | None:
-  layer = node.layer
+def _scaled(known: _Readers, call, inside) -> Proof | None:
+  layer = call.layer
   if type(layer) in _AFFINE:
     homogeneous = layer.activation in _HOMOGENEOUS_FUNCTIONS
   elif type(layer) in _NORMALISING:  # gamma n + beta
     homogeneous = layer.scale
   else:
     return None
-  if not homogeneous or not _usable(graph, node, layer.weights, inside):
+  if not homogeneous or not _usable(known, call, layer.weights, inside):
     return None
-  readers = _kernels_that_read(graph, node.outputs, inside)
-  if readers is None or node in readers:
+  readers = _kernels_that_read(known, call.output, inside)
+  if readers is None or call in readers:
     return None
   names = ", ".join(repr(reader.layer.name) for reader in readers)
   return Proof(
@@ -285,18 +268,18 @@ def _scaled(graph: _Graph, node, inside) -> Proof | None:
   )
 
 
-def _kernels_that_read(graph: _Graph, tensor, inside) -> list | None:
+def _kernels_that_read(known: _Readers, tensor, inside) -> list | None:
   """The affine calls of the slice that alone see the tensor's scale."""
-  if tensor is graph.output or not graph.readers[id(tensor)]:
+  if tensor is known.output or not known.readers[id(tensor)]:
     return None
   found = []
-  for node in graph.readers[id(tensor)]:
-    if type(node.layer) in _AFFINE:
-      if not _usable(graph, node, [_kernel(node.layer)], inside):
+  for call in known.readers[id(tensor)]:
+    if type(call.layer) in _AFFINE:
+      if not _usable(known, call, [_kernel(call.layer)], inside):
         return None
-      further = [node]
-    elif _is_homogeneous(node.layer) and tf.is_tensor(node.outputs):
-      further = _kernels_that_read(graph, node.outputs, inside)
+      further = [call]
+    elif _is_homogeneous(call.layer) and call.output is not None:
+      further = _kernels_that_read(known, call.output, inside)
     else:
       return None
     if further is None:
@@ -313,10 +296,10 @@ def _is_homogeneous(layer: _layers.Layer) -> bool:
   return type(layer) in _HOMOGENEOUS
 
 
-def _usable(graph: _Graph, node, variables, inside) -> bool:
+def _usable(known: _Readers, call, variables, inside) -> bool:
   """Whether the slice holds these variables and no other call uses them."""
-  return all(v.ref() in inside for v in variables) and graph.only_call(
-    node, variables
+  return all(v.ref() in inside for v in variables) and known.only_call(
+    call, variables
   )
 
 

@@ -1,0 +1,64 @@
+"""Makes a layer a second time, from its configuration, as Keras loads one."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tf_privrob import randomness
+
+
+def remade(
+  layer: tf.keras.layers.Layer,
+  settings: Mapping[str, Any],
+  key: randomness.Key,
+) -> tf.keras.layers.Layer:
+  """A layer of the same class and settings, built for the same shapes.
+
+  Args:
+    layer: Keras must be able to make its class from settings.
+    settings: what `get_config` of the layer says, or a part of it.
+    key: of the initial weights, but for initialisers with a seed of their own.
+  """
+  with _seeds_from(key):
+    copy = type(layer).from_config(dict(settings))
+    shapes = layer.get_build_config()
+    if shapes and not copy.built:
+      copy.build_from_config(shapes)
+  return copy
+
+
+class _Seeds:
+  """Stands for the generator that Keras asks for seeds of initialisers."""
+
+  def __init__(self, key: randomness.Key):
+    self._key, self._asked = key, 0
+
+  def randint(self, low: float, high: float) -> int:
+    """A whole number from `low` to `high`."""
+    self._asked += 1
+    drawn = self._key.child("seed", self._asked).integer()
+    return int(low) + drawn % (int(high) - int(low) + 1)
+
+
+@contextlib.contextmanager
+def _seeds_from(key: randomness.Key) -> Iterator[None]:
+  """Initialisers without a seed get theirs from `key`, in this thread.
+
+  Seeds written into the copy's configuration would not do: a layer that makes
+  several inner ones of one configuration, such as Bidirectional, would start
+  them alike.
+  """
+  initializers = sys.modules[tf.keras.initializers.Initializer.__module__]
+  source = initializers.backend._SEED_GENERATOR  # also of `set_random_seed`
+  before = getattr(source, "generator", None)
+  source.generator = _Seeds(key)
+  try:
+    yield
+  finally:
+    source.generator = before

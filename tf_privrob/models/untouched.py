@@ -1,0 +1,150 @@
+"""Whether a layer still computes what its class and configuration say.
+
+Python lets anyone put a function in the place of a layer's method, or a number
+in the place of another. Whoever reads a network by its layers asks here first.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+
+import numpy as np
+import tensorflow as tf
+
+from tf_privrob import randomness
+from tf_privrob.models import remaking
+from tf_privrob.models.files import known
+
+_EMPTY = (known.FUNCTIONAL, tf.keras.Sequential, tf.keras.layers.InputLayer)
+# Notes that Keras takes when a layer is called, trained or saved. No call reads
+# them but those of the layers where they say what is kept: its own losses.
+_NOTES = (
+  "_auto_config",
+  "_auto_get_config",
+  "_build_input_shape",
+  "_callable_losses",
+  "_eager_losses",
+  "_inbound_nodes",
+  "_is_adapted",
+  "_losses",
+  "_metrics",
+  "_non_trainable_weights",
+  "_outbound_nodes",
+  "_saved_model",
+  "_self",
+  "_trainable_weights",
+  "_updates",
+  "built",
+)
+_AT_REST = ("_constraint", "_initializer", "_regularizer")
+_IN_EVERY_CALL = ("_activity_regularizer", "activity_regularizer")
+_VALUES = (bool, int, float, str, np.generic, tf.DType, tf.TensorShape)
+_ABSENT = object()
+
+
+def is_ours(kind: type) -> bool:
+  """Whether a class is one of this library, and not merely called so."""
+  return lives_in(kind, "tf_privrob.")
+
+
+def lives_in(kind: type, packages: str | tuple[str, ...]) -> bool:
+  """Whether a module whose name begins so has this very class."""
+  home = sys.modules.get(kind.__module__)
+  found = getattr(home, kind.__name__, None) is kind
+  return found and kind.__module__.startswith(packages)
+
+
+def is_known(kind: str, found: object) -> bool:
+  """Whether it is Keras' own "layer", "activation", ... of any name."""
+  return any(found is one for one in known.TABLES[kind].values())
+
+
+def is_at_rest(name: str) -> bool:
+  """Whether an attribute of this name has no part in a call."""
+  return name.endswith(_AT_REST) and name not in _IN_EVERY_CALL
+
+
+def overridden(layer: tf.keras.layers.Layer) -> str | None:
+  """A method that this one layer has instead of its class'."""
+  for name in vars(layer):
+    # Keras itself wraps the one that adapts a layer, which no call runs.
+    if name != "reset_state" and callable(getattr(type(layer), name, None)):
+      return name
+  return None
+
+
+def exchanged(layer: tf.keras.layers.Layer) -> str | None:
+  """An attribute that is not what Keras makes of this layer's configuration.
+
+  The layer is compared with one that is made and built from the same
+  configuration. What differs is another function, number or name, an object of
+  another class, something else in the place of a weight, or an attribute that
+  Keras did not make. The values of weights are not compared. Regularisers,
+  initialisers and constraints of weights may be the caller's own, since no call
+  runs them, and so may activations, which readers know by identity.
+  """
+  if not is_known("layer", type(layer)) or type(layer) in _EMPTY:
+    return None  # it says itself what it computes, or computes nothing
+  regularizer = layer.activity_regularizer
+  if regularizer and not is_known("regularizer", type(regularizer)):
+    return "activity_regularizer"
+  try:
+    made = vars(_twin(layer))
+  except Exception:  # whatever it raises, its configuration does not make it
+    return "configuration"
+  found = vars(layer)
+  for name in sorted({*found, *made}):
+    skipped = name.startswith(_NOTES) or name.endswith("activation")
+    if skipped or is_at_rest(name):
+      continue
+    if not _alike(found.get(name, _ABSENT), made.get(name, _ABSENT)):
+      return name
+  return None
+
+
+def _twin(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
+  """The layer made again, without what need not be the same."""
+  settings = {
+    # A string names a function of Keras, which other settings may hang on.
+    name: value
+    if isinstance(value, str) or not name.endswith("activation")
+    else "linear"
+    for name, value in layer.get_config().items()
+    if not is_at_rest(name)
+  }
+  with tf.init_scope(), tf.variable_creator_scope(_of_zeros):
+    return remaking.remade(layer, settings, randomness.Key.of(0))
+
+
+def _of_zeros(next_creator, **kwargs):
+  """A variable whose initial values nobody has to draw."""
+  shape, dtype = kwargs.get("shape"), kwargs.get("dtype")
+  if shape is not None and callable(kwargs["initial_value"]):
+    kwargs["initial_value"] = functools.partial(tf.zeros, shape, dtype)
+  return next_creator(**kwargs)
+
+
+def _alike(value: object, made: object) -> bool:
+  """Whether one attribute may stand for the other in a call."""
+  if isinstance(made, tf.Variable):
+    return isinstance(value, tf.Variable)
+  if type(value) is not type(made):
+    return False
+  if isinstance(made, dict):
+    return value.keys() == made.keys() and all(
+      _alike(value[name], made[name]) for name in made
+    )
+  if isinstance(made, (list, tuple)):
+    return len(value) == len(made) and all(map(_alike, value, made))
+  if isinstance(made, functools.partial):
+    parts = [(one.func, one.args, one.keywords) for one in (value, made)]
+    return _alike(*parts)
+  if isinstance(made, types.MethodType):
+    return value.__func__ is made.__func__
+  if isinstance(made, (types.FunctionType, types.BuiltinFunctionType)):
+    return value is made
+  if isinstance(made, np.ndarray):
+    return np.array_equal(value, made)
+  return not isinstance(made, _VALUES) or value == made
