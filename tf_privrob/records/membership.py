@@ -37,7 +37,7 @@ class OperatingPoint(Record):
   interval: Optional[Interval] = None
   measured_fpr: Optional[Share] = optional()
   fpr_upper: Optional[Share] = optional()
-  note: Optional[str] = optional()
+  note: str = optional("")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Inference(Record):
   num_nonmembers: Optional[Count] = None
   confidence: Optional[Share] = None
   per_class: Optional[tuple[Mapping[str, Any], ...]] = optional()
-  note: Optional[str] = optional()
+  note: str = optional("")
 
   def __post_init__(self):
     if self.advantage is None:

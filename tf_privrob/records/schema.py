@@ -45,10 +45,9 @@ def key(name: str, **kwargs: Any) -> Any:
   return dataclasses.field(metadata={"key": name}, **kwargs)
 
 
-def optional(name: str = "") -> Any:
-  """A field that is None by default, and then not in the file at all."""
-  metadata = {"optional": True, **({"key": name} if name else {})}
-  return dataclasses.field(default=None, metadata=metadata)
+def optional(default: Any = None) -> Any:
+  """A field that is not in the file where it has its default."""
+  return dataclasses.field(default=default, metadata={"optional": True})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _written(value: Any) -> Any:
       key_of(field): _written(getattr(value, field.name))
       for field in dataclasses.fields(value)
       if not field.metadata.get("optional")
-      or getattr(value, field.name) is not None
+      or getattr(value, field.name) != field.default
     }
   if isinstance(value, Mapping):
     return {name: _written(item) for name, item in value.items()}

@@ -13,8 +13,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Callable
 
-from tf_privrob.report import leakage as leakage_lib
-from tf_privrob.report import metrics as metrics_lib
+from tf_privrob import records
+from tf_privrob.records.evaluation import CurvePoint
+from tf_privrob.report import headlines
 from tf_privrob.report import results as results_lib
 from tf_privrob.report import verdicts
 
@@ -40,6 +41,25 @@ class Run:
     """What is violated in it."""
     return tuple(c.title for c in self.checks if c.status == verdicts.FAIL)
 
+  @property
+  def worst(self) -> records.AttackResult | None:
+    """The attack that heads its report."""
+    return headlines.headline_attack(self.results.attacks)
+
+  @property
+  def point(self) -> CurvePoint | None:
+    """The radius that heads its report."""
+    radii = self.results.smoothed
+    return None if radii is None else headlines.headline_radius(radii)
+
+  @property
+  def radius_words(self) -> str:
+    """What its radii may be called."""
+    word = "certified"
+    if not self.results.smoothed.proven:
+      word = "claimed, not proven"
+    return f"{word}, refuted" if self.results.radii_refuted else word
+
 
 @dataclasses.dataclass(frozen=True)
 class Group:
@@ -53,10 +73,8 @@ class Group:
 
 def data_key(results: results_lib.Results) -> tuple:
   """What must agree for two accuracies to be of the same test."""
-  dataset = results.section("dataset")
-  bounds = dataset.get("value_range")
-  bounds = tuple(bounds) if isinstance(bounds, list) else bounds
-  return (results.dataset, dataset.get("num_test"), bounds)
+  dataset = results.run.dataset
+  return (results.dataset, dataset.num_test, dataset.value_range)
 
 
 def groups(runs: Sequence[Run]) -> tuple[Group, ...]:
@@ -120,7 +138,7 @@ def _roc_key(run: Run) -> tuple | None:
   return (data_key(run.results), chosen.strategy, chosen.score, size)
 
 
-def roc_of(run: Run) -> leakage_lib.Inference | None:
+def roc_of(run: Run) -> records.Inference | None:
   """The strategy whose curve stands for a run: the first that has one.
 
   Which one that is must not depend on how well it did, or each run would
@@ -129,7 +147,7 @@ def roc_of(run: Run) -> leakage_lib.Inference | None:
   membership = run.results.membership
   if membership is None:
     return None
-  drawn = [item for item in membership.strategies if item.fpr]
+  drawn = [item for item in membership.strategies if item.roc.fpr]
   honest = [item for item in drawn if not item.oracle]
   return next(iter(honest or drawn), None)
 
@@ -176,7 +194,7 @@ def differences(runs: Sequence[Run], found: Sequence[Group]) -> tuple[str, ...]:
 def _data_words(key: tuple) -> str:
   name, count, bounds = key
   words = name
-  if metrics_lib.as_number(count) is not None:
+  if count is not None:
     words += f", {count:,} test examples"
   if bounds:
     words += f", values in {list(bounds)}"

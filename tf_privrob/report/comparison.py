@@ -10,8 +10,6 @@ from typing import Any
 
 from tf_privrob import run_folder
 from tf_privrob.report import consistency
-from tf_privrob.report import metrics as metrics_lib
-from tf_privrob.report import promises
 from tf_privrob.report import results as results_lib
 from tf_privrob.report.comparable import differences
 from tf_privrob.report.comparable import Group
@@ -80,16 +78,14 @@ def row(run: Run) -> dict[str, Any]:
   """One run's line; null where a part was not run."""
   results = run.results
   statement, smoothed = results.privacy, results.smoothed
-  worst = metrics_lib.headline_attack(results.attacks)
   radius = None
   if smoothed is not None:
-    point = metrics_lib.headline_radius(smoothed)
     radius = {
       "kind": smoothed.kind,
       "norm": smoothed.norm,
       "confidence": smoothed.confidence,
-      "refuted": promises.radii_refuted(results),
-      **dataclasses.asdict(point),
+      "refuted": results.radii_refuted,
+      **dataclasses.asdict(run.point),
     }
   best = results.membership.headline if results.membership else None
   audit = results.certificate_audit
@@ -108,7 +104,7 @@ def row(run: Run) -> dict[str, Any]:
       "violated": statement.violated,
     },
     "clean": results.clean,
-    "attacked": worst,
+    "attacked": run.worst,
     "radius": radius,
     "membership": best
     and {

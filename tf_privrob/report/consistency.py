@@ -14,10 +14,12 @@ Differences that chance explains (overlapping intervals) raise no alarm.
 
 from __future__ import annotations
 
+from tf_privrob import records
 from tf_privrob.privacy import statement as statement_lib
+from tf_privrob.records.evaluation import CurvePoint
 from tf_privrob.report import consistency_audits
 from tf_privrob.report import formats
-from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.report import headlines
 from tf_privrob.report import results as results_lib
 from tf_privrob.report.verdicts import Check
 from tf_privrob.report.verdicts import FAIL
@@ -102,9 +104,7 @@ def claim_is_supported(statement: statement_lib.PrivacyStatement) -> bool:
 
 def _history_within_proof(results: results_lib.Results) -> Check:
   title = "The loss recorded while training fits the statement"
-  spent = [
-    metrics_lib.as_number(row.get("dp_epsilon")) for row in results.history
-  ]
+  spent = [row.number("dp_epsilon") for row in results.history]
   spent = [value for value in spent if value is not None]
   statement = results.privacy
   if not spent or statement is None or statement.proven is None:
@@ -187,7 +187,7 @@ def _curve_falls(results: results_lib.Results) -> Check:
   if smoothed is None:
     title = "Certified accuracy falls with the radius"
     return Check(NOT_RUN, title, "No certification was run.")
-  title = f"{radius_word(smoothed).capitalize()} accuracy falls with the radius"
+  title = f"{smoothed.word.capitalize()} accuracy falls with the radius"
   for near, far in zip(smoothed.curve, smoothed.curve[1:]):
     if far.accuracy > near.accuracy + 1e-9:
       return Check(
@@ -201,7 +201,7 @@ def _curve_falls(results: results_lib.Results) -> Check:
 
 def _certified_below_attacked(results: results_lib.Results) -> Check:
   smoothed = results.smoothed
-  word = radius_word(smoothed) if smoothed else "certified"
+  word = smoothed.word if smoothed else "certified"
   title = f"{word.capitalize()} \u2264 attacked accuracy at the same radius"
   pairs = [] if smoothed is None else comparable(results)
   if not pairs:
@@ -242,7 +242,7 @@ def _certified_below_attacked(results: results_lib.Results) -> Check:
 
 def comparable(
   results: results_lib.Results,
-) -> list[tuple[metrics_lib.CurvePoint, metrics_lib.AttackResult]]:
+) -> list[tuple[CurvePoint, records.AttackResult]]:
   """Each attacked size with the certified accuracy that it must not undercut.
 
   Robust accuracy falls with the size, so an attack of size s is held against
@@ -250,7 +250,7 @@ def comparable(
   """
   smoothed = results.smoothed
   pairs = []
-  for (norm, size), attack in metrics_lib.worst_by_size(
+  for (norm, size), attack in headlines.worst_by_size(
     results.attacks
   ).items():
     points = [p for p in smoothed.curve if p.radius >= size]
@@ -259,12 +259,7 @@ def comparable(
   return pairs
 
 
-def radius_word(smoothed: metrics_lib.Smoothed) -> str:
-  """Says certified for proven radii only; a claimed one is called claimed."""
-  return "certified" if smoothed.kind == "proven" else "claimed"
-
-
-def _name(attack: metrics_lib.AttackResult) -> str:
+def _name(attack: records.AttackResult) -> str:
   size = formats.number(attack.attack_eps)
   return f"{attack.name} {formats.norm(attack.norm)} {size}"
 

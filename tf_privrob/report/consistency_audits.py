@@ -2,7 +2,7 @@
 
     audited dp_epsilon <= proven dp_epsilon,
     advantage of membership inference <= what proven DP allows
-      (`leakage`, equations 3 and 5), by the lower end of its interval,
+      (`leakage`, equations 3 and 4), by the lower end of its interval,
     share of violated radii <= 1 - confidence, beyond chance; without
       randomness there is none at all. Attacks that would not have seen radii
       ten times as large agree with everything: that is a note, no pass.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from tf_privrob.report import audits as audits_lib
+from tf_privrob.records import audits as audits_lib
 from tf_privrob.report import formats
 from tf_privrob.report import leakage as leakage_lib
 from tf_privrob.report import results as results_lib
@@ -109,13 +109,12 @@ def radii_withstand(results: results_lib.Results) -> Check:
   if audit is None:
     title = "Radii withstand attacks within them"
     return Check(NOT_RUN, title, "No radius was attacked.")
-  word = "Certified" if audit.proven else "Claimed"
-  title = f"{word} radii withstand attacks within them"
+  title = f"{audit.word.capitalize()} radii withstand attacks within them"
   found = (
     f"{audit.violations} of {audit.count:,} violated, allowed"
     f" {100 * audit.allowed:.4g}%"
   )
-  if audit.verdict != audits_lib.VIOLATED:
+  if not audit.violated:
     status = NOTE if math.isinf(audit.detectable) else PASS
     detail = f"{found}: {audit.verdict}; {audit.short_power}."
     return Check(status, title, detail)
