@@ -54,10 +54,12 @@ _MAY_IMPORT = {
   "certify": _LOWER,
   "privacy": _LOWER,
   "membership": _LOWER,
-  "methods": _LOWER | {"certify", "privacy"},
+  "methods": _LOWER | {"certify", "privacy", "records"},
   "papers": _LOWER | {"certify", "methods", "privacy"},
-  "report": _LOWER | {"certify", "membership", "privacy"},
-  "runs": _LOWER | {"certify", "membership", "methods", "privacy", "report"},
+  "records": {"privacy"},
+  "report": {"privacy", "records"},
+  "runs": _LOWER
+  | {"certify", "membership", "methods", "privacy", "records", "report"},
   "console": _LOWER | {"membership", "methods", "report", "runs"},
   "__main__": {"console"},
 }

@@ -74,11 +74,12 @@ class Epoch(Record):
     return {"epoch": self.epoch, **self.figures}
 
   @classmethod
-  def from_json(cls, payload: Mapping[str, Any], name: str = "") -> Epoch:
+  def from_json(cls, payload: Any, name: str = "") -> Epoch:
     """Inverts `to_json`; see `Record.from_json`."""
-    figures = {k: v for k, v in payload.items() if k != "epoch"}
-    row = {"epoch": payload.get("epoch"), "figures": figures}
-    return super().from_json(row, name)
+    if isinstance(payload, Mapping):
+      figures = {k: v for k, v in payload.items() if k != "epoch"}
+      payload = {"epoch": payload.get("epoch"), "figures": figures}
+    return super().from_json(payload, name)
 
   def number(self, name: str) -> float | None:
     """One figure, if it is a finite number."""

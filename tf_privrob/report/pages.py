@@ -100,6 +100,10 @@ def markdown(results: results_lib.Results, checks: tuple[Check, ...]) -> str:
     **_shared(results, checks),
     summary=card.summary(results),
     cells=cells,
+    not_run=lambda binary: rendering.Markdown(
+      "Not run. To get it:\n\n"
+      + rendering.code(commands.command(results, binary))
+    ),
   )
 
 

@@ -139,7 +139,7 @@ def _line(
     color=color,
     linestyle=canvas.DASHES[dash % len(canvas.DASHES)],
     marker="" if step else canvas.MARKERS[place % len(canvas.MARKERS)],
-    label=canvas.short(label),
+    label=label,
     clip_on=step,
   )
 
@@ -182,7 +182,7 @@ def attack_curves(
       ]
       series.sort(key=lambda pair: pair[0])
       if series:
-        _line(plot.axes, series, place, name)
+        _line(plot.axes, series, place, canvas.short(name))
     _finish(plot, norm)
   return plot.svg
 
@@ -249,7 +249,7 @@ def compared(
         if results.clean is not None:
           series.insert(0, (0.0, results.clean))
       step = group.part == "radius"
-      _line(plot.axes, series, place, run.name, step)
+      _line(plot.axes, series, place, canvas.short(run.name), step)
     _finish(plot, norm, furthest)
   return plot.svg
 

@@ -1,4 +1,4 @@
-"""Intervals, parsing, and the rules that choose the headline figures."""
+"""The rules that choose the headline figures, and how numbers are written."""
 
 from __future__ import annotations
 
@@ -6,31 +6,13 @@ import numpy as np
 import pytest
 
 from tests.report import conftest
-from tf_privrob import binomial
+from tf_privrob import records
 from tf_privrob.report import formats
-from tf_privrob.report import metrics
-
-
-def test_interval_of_the_file_wins_and_is_computed_where_absent():
-  given = metrics.parse_accuracy(
-    {"accuracy": 0.5, "count": 10, "interval": [0.4, 0.6]}
-  )
-  assert given.interval == (0.4, 0.6)
-  absent = metrics.parse_accuracy({"accuracy": 0.5, "count": 10})
-  assert absent.interval == binomial.interval(5, 10)
-  assert metrics.parse_accuracy({"accuracy": 0.5}).interval is None
-
-
-@pytest.mark.parametrize(
-  "accuracy", [None, "0.5", 1.5, -0.1, float("nan"), True]
-)
-def test_accuracy_that_is_none_is_refused(accuracy):
-  with pytest.raises(ValueError, match=r"expected accuracy in \[0, 1\]"):
-    metrics.parse_accuracy({"accuracy": accuracy})
+from tf_privrob.report import headlines
 
 
 def _attacks(*rows):
-  return [metrics.parse_attack(conftest.attack(*row)) for row in rows]
+  return [records.AttackResult.from_json(conftest.attack(*row)) for row in rows]
 
 
 def test_headline_attack_is_the_worst_at_the_median_size():
@@ -41,7 +23,7 @@ def test_headline_attack_is_the_worst_at_the_median_size():
     ("pgd", "linf", 0.3, 3),
     ("pgd", "l2", 1.0, 1),
   )
-  worst = metrics.headline_attack(attacks)
+  worst = headlines.headline_attack(attacks)
   assert (worst.name, worst.norm, worst.attack_eps) == ("pgd", "linf", 0.1)
   assert worst.accuracy == 90 / 200
 
@@ -52,34 +34,20 @@ def test_headline_size_does_not_look_at_the_results():
   for _ in range(20):
     attacks = _attacks(*((*s, int(rng.integers(200))) for s in sizes))
     # Size 0 is no attack; of the two that remain the larger one.
-    assert metrics.headline_attack(attacks).attack_eps == 0.2
+    assert headlines.headline_attack(attacks).attack_eps == 0.2
 
 
 def test_headline_of_no_attack_is_none():
-  assert metrics.headline_attack([]) is None
-  assert metrics.headline_attack(_attacks(("pgd", "l2", 0.0, 3))) is None
+  assert headlines.headline_attack([]) is None
+  assert headlines.headline_attack(_attacks(("pgd", "l2", 0.0, 3))) is None
 
 
 def test_headline_radius_is_nearest_to_the_noise(files):
   entry = files["metrics.json"]["certified"]
-  point = metrics.headline_radius(metrics.parse_smoothed(entry))
+  point = headlines.headline_radius(records.Radii.from_json(entry))
   assert (point.radius, point.accuracy) == (0.25, 0.71)
   entry["smoothing_stddev"] = 1.0
-  assert metrics.headline_radius(metrics.parse_smoothed(entry)).radius == 0.5
-
-
-@pytest.mark.parametrize(
-  ("kinds", "expected"),
-  [
-    ((), "proven"),
-    (("proven",), "proven"),
-    (("proven", "claimed"), "claimed"),
-    (("unknown",), "claimed"),
-  ],
-)
-def test_one_claimed_radius_makes_the_curve_a_claim(files, kinds, expected):
-  entry = files["metrics.json"]["certified"]
-  assert metrics.parse_smoothed(entry, kinds).kind == expected
+  assert headlines.headline_radius(records.Radii.from_json(entry)).radius == 0.5
 
 
 @pytest.mark.parametrize(
