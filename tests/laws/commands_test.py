@@ -11,9 +11,9 @@ import shlex
 import pytest
 
 from tf_privrob import console
+from tf_privrob import records
 from tf_privrob.console import command
 from tf_privrob.methods import registry
-from tf_privrob import records
 from tf_privrob.report import commands
 from tf_privrob.report import results as results_lib
 

@@ -127,7 +127,9 @@ def test_impossible_counts_of_inflated_radii_are_refused(inflated):
   with pytest.raises(
     ValueError, match="expected factors above 1 that increase"
   ):
-    records.CertificateAudit.from_json(leaks.certificate_audit(inflated=inflated))
+    records.CertificateAudit.from_json(
+      leaks.certificate_audit(inflated=inflated)
+    )
 
 
 def test_a_factor_without_a_count_is_refused():

@@ -12,7 +12,9 @@ from tf_privrob import records
 
 
 def test_interval_of_a_strategy_is_its_bound():
-  found = records.Membership.from_json({"strategies": [leaks.inference(advantage=0.16)]})
+  found = records.Membership.from_json(
+    {"strategies": [leaks.inference(advantage=0.16)]}
+  )
   assert found.headline.least_advantage == pytest.approx(0.12)
 
 
@@ -50,12 +52,16 @@ def test_bound_of_an_oracle_holds_where_an_interval_does_not():
 def test_headline_is_the_strongest_that_is_not_an_oracle():
   found = records.Membership.from_json(leaks.membership())
   assert found.headline.label == "I_A, held-out threshold"
-  oracle = records.Membership.from_json({"strategies": [leaks.inference("oracle")]})
+  oracle = records.Membership.from_json(
+    {"strategies": [leaks.inference("oracle")]}
+  )
   assert oracle.headline.oracle
 
 
 def test_a_rate_that_could_not_be_measured_keeps_its_note():
-  first, second = records.Membership.from_json(leaks.membership()).headline.points
+  first, second = records.Membership.from_json(
+    leaks.membership()
+  ).headline.points
   assert first.tpr is None
   assert first.note == "needs 10,000 non-members"
   assert second.tpr == 0.0231
@@ -73,7 +79,9 @@ def test_a_rate_that_could_not_be_measured_keeps_its_note():
 )
 def test_a_figure_that_is_none_is_refused(change, message):
   with pytest.raises(ValueError, match=message):
-    records.Membership.from_json({"strategies": [{**leaks.inference(), **change}]})
+    records.Membership.from_json(
+      {"strategies": [{**leaks.inference(), **change}]}
+    )
 
 
 def test_no_strategy_is_refused():

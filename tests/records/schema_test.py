@@ -20,8 +20,10 @@ from tf_privrob.records import schema
 _KINDS = [getattr(records, name) for name in records.__all__]
 _PLAIN = st.recursive(
   st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
-  lambda inner: st.lists(inner, max_size=2)
-  | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+  lambda inner: (
+    st.lists(inner, max_size=2)
+    | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+  ),
   max_leaves=4,
 )
 
@@ -126,19 +128,20 @@ def test_anything_else_is_one_sentence(kind, payload, name, wrong):
   keys = [schema.key_of(field) for field in dataclasses.fields(kind)]
   damaged = {keys[name % len(keys)]: wrong, keys[-1]: payload}
   for found in (payload, damaged):
+    said, record = "expected", None
     try:
       record = kind.from_json(found)
     except ValueError as error:
-      assert "\n" not in str(error)
-      assert str(error).lower().startswith("expected")
-    else:
-      assert isinstance(record, kind)
+      said = str(error)
+    assert "\n" not in said
+    assert said.lower().startswith("expected")
+    assert record is None or isinstance(record, kind)
 
 
 @pytest.mark.parametrize(
   ("change", "message"),
   [
-    ({"accuracy": True}, r"expected accuracy in \[0, 1\], a number, rec.* True"),
+    ({"accuracy": True}, r"expected accuracy in \[0, 1\], a number, .* True"),
     ({"count": 3.5}, "expected count >= 0, a whole number, received 3.5"),
     ({"count": -1}, "expected count >= 0, received -1"),
     ({"interval": [0.2]}, "expected interval to be two numbers that increase"),

@@ -36,9 +36,7 @@ def test_plot_takes_one_epoch_and_gaps():
 
 def _attacks(*names):
   return [
-    records.AttackResult.from_json(
-      conftest.attack(name, "linf", size, 100)
-    )
+    records.AttackResult.from_json(conftest.attack(name, "linf", size, 100))
     for name in names
     for size in (0.1, 0.2)
   ]

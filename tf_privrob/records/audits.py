@@ -19,8 +19,7 @@ from tf_privrob import inflation
 from tf_privrob.privacy.statement import Budget
 from tf_privrob.records.schema import Count
 from tf_privrob.records.schema import Interval
-from tf_privrob.records.schema import key
-from tf_privrob.records.schema import optional
+from tf_privrob.records.schema import OPTIONAL
 from tf_privrob.records.schema import Record
 from tf_privrob.records.schema import Share
 from tf_privrob.records.schema import Size
@@ -41,7 +40,9 @@ class Audit(Record):
   label: str = ""
   claimed: Optional[Budget] = None
   proven: Optional[Budget] = None
-  stated_verdict: str = key("verdict", default="")
+  stated_verdict: str = dataclasses.field(
+    default="", metadata={"key": "verdict"}
+  )
   statistic: str = ""
   canary: str = ""
   scope: str = ""
@@ -52,8 +53,8 @@ class Audit(Record):
   seconds: Optional[float] = None
   command: Optional[str] = None
   neighbouring: Optional[str] = None
-  id: Optional[str] = optional()
-  run_id: Optional[str] = optional()
+  id: Optional[str] = dataclasses.field(default=None, metadata=OPTIONAL)
+  run_id: Optional[str] = dataclasses.field(default=None, metadata=OPTIONAL)
   caught: Optional[Count] = None
   false_alarms: Optional[Count] = None
   gaussian: Optional[float] = None
@@ -61,7 +62,9 @@ class Audit(Record):
   guesses: Optional[Count] = None
   correct: Optional[Count] = None
   tried: Optional[tuple[Count, ...]] = None
-  second_training: Optional[str] = optional()
+  second_training: Optional[str] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
 
   def __post_init__(self):
     self._settle("label", self.label or self.name)
@@ -124,8 +127,10 @@ class Violation(Record):
   radius: Optional[float] = None
   size: Optional[float] = None
   attack: str = "attack"
-  before: Optional[int] = key("from", default=None)
-  after: Optional[int] = key("to", default=None)
+  before: Optional[int] = dataclasses.field(
+    default=None, metadata={"key": "from"}
+  )
+  after: Optional[int] = dataclasses.field(default=None, metadata={"key": "to"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,12 +153,16 @@ class CertificateAudit(Record):
   rate: Optional[Share] = None
   interval: Optional[Interval] = None
   allowed: Optional[Share] = None
-  stated_verdict: str = key("verdict", default="")
+  stated_verdict: str = dataclasses.field(
+    default="", metadata={"key": "verdict"}
+  )
   attacks: tuple[Fallen, ...] = ()
   rows: tuple[Violation, ...] = ()
   closest: Optional[Size] = None
   inflated: tuple[Inflated, ...] = ()
-  stated_detectable: Optional[float] = key("detectable", default=1.0)
+  stated_detectable: Optional[float] = dataclasses.field(
+    default=1.0, metadata={"key": "detectable"}
+  )
   draws: Optional[Count] = None
   seed: Optional[int] = None
   seconds: Optional[float] = None

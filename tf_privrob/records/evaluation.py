@@ -13,7 +13,7 @@ from typing import Optional
 from tf_privrob import binomial
 from tf_privrob.records.schema import Count
 from tf_privrob.records.schema import Interval
-from tf_privrob.records.schema import optional
+from tf_privrob.records.schema import OPTIONAL
 from tf_privrob.records.schema import Record
 from tf_privrob.records.schema import Share
 from tf_privrob.records.schema import Size
@@ -144,7 +144,7 @@ class Metrics(Record):
   clean: Optional[Accuracy] = None
   attacks: tuple[AttackResult, ...] = ()
   certified: Optional[Radii] = None
-  smoothed: Optional[Radii] = optional()
+  smoothed: Optional[Radii] = dataclasses.field(default=None, metadata=OPTIONAL)
   commands: tuple[str, ...] = ()
   attacked: bool = True
   complete: bool = True

@@ -18,8 +18,7 @@ from tf_privrob import run_folder
 from tf_privrob.records.schema import Advantage
 from tf_privrob.records.schema import Count
 from tf_privrob.records.schema import Interval
-from tf_privrob.records.schema import key
-from tf_privrob.records.schema import optional
+from tf_privrob.records.schema import OPTIONAL
 from tf_privrob.records.schema import Record
 from tf_privrob.records.schema import Share
 
@@ -35,9 +34,13 @@ class OperatingPoint(Record):
   fpr: Share
   tpr: Optional[Share] = None
   interval: Optional[Interval] = None
-  measured_fpr: Optional[Share] = optional()
-  fpr_upper: Optional[Share] = optional()
-  note: str = optional("")
+  measured_fpr: Optional[Share] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
+  fpr_upper: Optional[Share] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
+  note: str = dataclasses.field(default="", metadata=OPTIONAL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,16 +73,20 @@ class Inference(Record):
   auc: Optional[Share] = None
   auc_interval: Optional[Interval] = None
   auc_interval_method: Optional[str] = None
-  points: tuple[OperatingPoint, ...] = key("tpr_at_fpr", default=())
-  roc: Roc = Roc()  # noqa: RUF009  (a frozen record)
+  points: tuple[OperatingPoint, ...] = dataclasses.field(
+    default=(), metadata={"key": "tpr_at_fpr"}
+  )
+  roc: Roc = Roc()
   threshold: Optional[float] = None
   tpr: Optional[Share] = None
   fpr: Optional[Share] = None
   num_members: Optional[Count] = None
   num_nonmembers: Optional[Count] = None
   confidence: Optional[Share] = None
-  per_class: Optional[tuple[Mapping[str, Any], ...]] = optional()
-  note: str = optional("")
+  per_class: Optional[tuple[Mapping[str, Any], ...]] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
+  note: str = dataclasses.field(default="", metadata=OPTIONAL)
 
   def __post_init__(self):
     if self.advantage is None:
@@ -134,7 +141,9 @@ class Membership(Record):
   seconds: Optional[float] = None
   command: Optional[str] = None
   bound: Optional[Mapping[str, Any]] = None
-  lira: Optional[Mapping[str, Any]] = optional()
+  lira: Optional[Mapping[str, Any]] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
 
   def __post_init__(self):
     if not self.strategies:

@@ -10,9 +10,10 @@ from typing import Optional
 from tf_privrob.records.schema import as_number
 from tf_privrob.records.schema import Count
 from tf_privrob.records.schema import Interval
-from tf_privrob.records.schema import optional
+from tf_privrob.records.schema import OPTIONAL
 from tf_privrob.records.schema import Record
 from tf_privrob.records.schema import Size
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(Record):
@@ -29,8 +30,12 @@ class Config(Record):
   method: Optional[str] = None
   dataset: Optional[str] = None
   network: Optional[str] = None
-  config: Optional[Mapping[str, Any]] = optional()
-  flags: Optional[Mapping[str, Any]] = optional()
+  config: Optional[Mapping[str, Any]] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
+  flags: Optional[Mapping[str, Any]] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Run(Record):
   parameters: Optional[Count] = None
   versions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   device: Optional[str] = None
-  dataset: Data = Data()  # noqa: RUF009  (a frozen record)
+  dataset: Data = Data()
 
 
 @dataclasses.dataclass(frozen=True)

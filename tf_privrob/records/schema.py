@@ -39,15 +39,9 @@ Size = Annotated[float, Within(0)]
 Count = Annotated[int, Within(0)]
 Advantage = Annotated[float, Within(-1, 1)]
 
-
-def key(name: str, **kwargs: Any) -> Any:
-  """A field that has another name in the file than in Python."""
-  return dataclasses.field(metadata={"key": name}, **kwargs)
-
-
-def optional(default: Any = None) -> Any:
-  """A field that is not in the file where it has its default."""
-  return dataclasses.field(default=default, metadata={"optional": True})
+# Metadata of a field that is not in the file where it has its default; another
+# name in the file than in Python is metadata too, {"key": ...}.
+OPTIONAL = {"optional": True}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +75,7 @@ def key_of(field: dataclasses.Field) -> str:
   return field.metadata.get("key", field.name)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def hints_of(kind: type) -> dict[str, Any]:
   """The annotations of a record, with the bounds of its numbers."""
   return typing.get_type_hints(kind, include_extras=True)

@@ -13,7 +13,6 @@ import pathlib
 from collections.abc import Iterable
 
 from tf_privrob.report import card
-from tf_privrob.report import comparable
 from tf_privrob.report import comparison
 from tf_privrob.report import consistency
 from tf_privrob.report import pages
@@ -85,7 +84,7 @@ def compare(run_dirs: Iterable[PathLike], out: PathLike) -> Report:
       " take its name."
     )
   runs = comparison.read(run_dirs)
-  groups = comparable.groups(runs)
+  groups = comparison.groups(runs)
   folder = RunFolder(out.parent)
   return Report(
     html=folder.write_text(out.name, pages.compare_html(runs, groups)),
@@ -95,5 +94,5 @@ def compare(run_dirs: Iterable[PathLike], out: PathLike) -> Report:
     markdown=folder.write_text(
       f"{out.stem}.md", pages.compare_markdown(runs, groups)
     ),
-    summary="\n".join(comparable.differences(runs, groups)),
+    summary="\n".join(comparison.differences(runs, groups)),
   )

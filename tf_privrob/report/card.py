@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from tf_privrob import records
@@ -38,7 +37,7 @@ _VIOLATION = "index radius size attack before after"
 
 
 def as_json(
-  results: results_lib.Results, checks: tuple[consistency.Check, ...]
+  results: results_lib.Results, checks: consistency.Checks
 ) -> dict[str, Any]:
   """The page's figures for machines; a part that was not run is null."""
   config = results.config or records.Config()

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from tf_privrob.report import card
-from tf_privrob.report import cells
 from tf_privrob.report import commands
-from tf_privrob.report import comparable
+from tf_privrob.report import comparison
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
 from tf_privrob.report import headlines
 from tf_privrob.report import leakage
+from tf_privrob.report import pictures
 from tf_privrob.report import plots
 from tf_privrob.report import promises as promises_lib
 from tf_privrob.report import rendering
 from tf_privrob.report import results as results_lib
 from tf_privrob.report import views
-from tf_privrob.report.verdicts import Check
+from tf_privrob.report.consistency import Checks
 
 _UNPROVEN = (
   "No theorem is known to bound what this model reveals about a training"
@@ -55,9 +55,7 @@ _PARTS = {  # title, lead, what was not run, the command that runs it
 }
 
 
-def _shared(
-  results: results_lib.Results, checks: tuple[Check, ...]
-) -> dict[str, Any]:
+def _shared(results: results_lib.Results, checks: Checks) -> dict[str, Any]:
   """What the page and the Markdown file of a run show."""
   promises = promises_lib.find(results, checks)
   return {
@@ -74,7 +72,7 @@ def _shared(
   }
 
 
-def html(results: results_lib.Results, checks: tuple[Check, ...]) -> str:
+def html(results: results_lib.Results, checks: Checks) -> str:
   """The whole page of a run."""
   statement, radii = results.privacy, results.smoothed
   return rendering.html(
@@ -89,17 +87,17 @@ def html(results: results_lib.Results, checks: tuple[Check, ...]) -> str:
     attack_figures=views.attack_figures(results),
     radius_figure=radii and views.radius_figure(results),
     commands=commands.everything(results),
+    pictures=pictures,
     UNPROVEN=_UNPROVEN,
   )
 
 
-def markdown(results: results_lib.Results, checks: tuple[Check, ...]) -> str:
+def markdown(results: results_lib.Results, checks: Checks) -> str:
   """The whole report of a run as Markdown."""
   return rendering.markdown(
     "run.md",
     **_shared(results, checks),
     summary=card.summary(results),
-    cells=cells,
     not_run=lambda binary: rendering.Markdown(
       "Not run. To get it:\n\n"
       + rendering.code(commands.command(results, binary))
@@ -108,17 +106,17 @@ def markdown(results: results_lib.Results, checks: tuple[Check, ...]) -> str:
 
 
 def _compared(
-  runs: Sequence[comparable.Run], found: Sequence[comparable.Group]
+  runs: Sequence[comparison.Run], found: Sequence[comparison.Group]
 ) -> dict[str, Any]:
   """What the page and the Markdown file of a comparison show."""
   return {
     "title": f"{len(runs)} runs compared",
-    "differences": comparable.differences(runs, found),
+    "differences": comparison.differences(runs, found),
   }
 
 
 def compare_html(
-  runs: Sequence[comparable.Run], found: Sequence[comparable.Group]
+  runs: Sequence[comparison.Run], found: Sequence[comparison.Group]
 ) -> str:
   """The whole page of a comparison."""
   return rendering.html(
@@ -140,7 +138,7 @@ def compare_html(
 
 
 def compare_markdown(
-  runs: Sequence[comparable.Run], found: Sequence[comparable.Group]
+  runs: Sequence[comparison.Run], found: Sequence[comparison.Group]
 ) -> str:
   """The whole comparison as Markdown."""
   return rendering.markdown(
@@ -154,14 +152,14 @@ def compare_markdown(
       for run in runs
       for problem in run.results.problems
     ],
-    rows=[cells.run(run) for run in runs],
+    runs=runs,
   )
 
 
 def _part(
   name: str,
-  runs: Sequence[comparable.Run],
-  found: Sequence[comparable.Group],
+  runs: Sequence[comparison.Run],
+  found: Sequence[comparison.Group],
 ) -> dict[str, Any]:
   """A section of the comparison: its plots, and who is missing."""
   title, lead, what, binary = _PARTS[name]
@@ -186,7 +184,7 @@ def _part(
   }
 
 
-def _caption(group: comparable.Group) -> tuple[str, str]:
+def _caption(group: comparison.Group) -> tuple[str, str]:
   """Of a plot, and the data that it is about."""
   if group.part == "attacked":
     text = f"Accuracy under {formats.norm(group.key[1])} attacks"
@@ -194,6 +192,6 @@ def _caption(group: comparable.Group) -> tuple[str, str]:
     word = "Certified" if group.key[2] == "proven" else "Claimed, not proven"
     text = f"{word}: accuracy against the {formats.norm(group.key[1])} radius"
   else:
-    text = comparable.roc_of(group.runs[0]).label
+    text = comparison.roc_of(group.runs[0]).label
   alone = "" if len(group.runs) > 1 else ", comparable with no other run"
   return text, f"{group.key[0][0]}{alone}"

@@ -11,7 +11,7 @@ import numpy as np
 from tf_privrob import records
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.report import canvas
-from tf_privrob.report import comparable
+from tf_privrob.report import comparison
 from tf_privrob.report import formats
 from tf_privrob.report import headlines
 from tf_privrob.report import leakage
@@ -221,9 +221,7 @@ def certified_curve(
 # Several runs in one plot.
 
 
-def compared(
-  group: comparable.Group, order: Sequence[str], name: str
-) -> str:
+def compared(group: comparison.Group, order: Sequence[str], name: str) -> str:
   """The curves of runs that are comparable in one part.
 
   Args:
@@ -233,7 +231,7 @@ def compared(
   """
   places = [order.index(run.name) for run in group.runs]
   if group.part == "roc":
-    curves = [(run.name, comparable.roc_of(run)) for run in group.runs]
+    curves = [(run.name, comparison.roc_of(run)) for run in group.runs]
     return roc_curves(curves, name=name, places=places)
   norm, furthest = group.key[1], None
   label = f"{group.title}, by run, {norm}"

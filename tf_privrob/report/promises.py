@@ -15,11 +15,10 @@ from tf_privrob import run_folder
 from tf_privrob.records import schema
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
-from tf_privrob.report import leakage as leakage_lib
 from tf_privrob.report import headlines
+from tf_privrob.report import leakage as leakage_lib
 from tf_privrob.report import results as results_lib
-from tf_privrob.report.verdicts import Check
-from tf_privrob.report.verdicts import FAIL
+from tf_privrob.report.consistency import Checks
 
 NEIGHBOURING = {
   "add_or_remove_one": "adding or removing",
@@ -39,7 +38,7 @@ class Promises:
   must_not: tuple[str, ...]
 
 
-def find(results: results_lib.Results, checks: tuple[Check, ...]) -> Promises:
+def find(results: results_lib.Results, checks: Checks) -> Promises:
   """Builds the three lists from what a run proved and measured."""
   leak = refuted_proof(results)
   may = [_privacy(results, leak), _robustness(results)]
@@ -56,7 +55,7 @@ def find(results: results_lib.Results, checks: tuple[Check, ...]) -> Promises:
     *_not_covered(results),
     *_not_run(results),
   ]
-  failed = [check.title for check in checks if check.status == FAIL]
+  failed = [check.title for check in checks if check.status == consistency.FAIL]
   if failed:
     must_not.append(
       "Anything that rests on these figures before they are explained: this is"
@@ -237,8 +236,8 @@ def _not_robust(results: results_lib.Results) -> list[str]:
   smoothed, audit = results.smoothed, results.certificate_audit
   if results.radii_refuted:
     return [
-      f"The {audit.word} radii: attacks within them changed {audit.violations} of"
-      f" {audit.count:,} answers, so they are refuted."
+      f"The {audit.word} radii: attacks within them changed"
+      f" {audit.violations} of {audit.count:,} answers, so they are refuted."
     ]
   if smoothed is not None and not smoothed.proven:
     audited = "not attacked yet" if audit is None else audit.verdict

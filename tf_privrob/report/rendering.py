@@ -11,10 +11,7 @@ from __future__ import annotations
 import functools
 import pathlib
 import re
-from collections.abc import Iterable
-from collections.abc import Sequence
 from typing import Any
-from typing import Callable
 
 import jinja2
 from markupsafe import Markup
@@ -51,15 +48,6 @@ def code(item: str, language: str = "sh") -> Markdown:
   return Markdown(f"{fence}{language}\n{item}\n{fence}")
 
 
-def table(
-  rows: Iterable[Sequence[object]], head: Sequence[object]
-) -> Markdown:
-  """A table in Markdown; its cells are plain text."""
-  lines = [map(text, head), ["---"] * len(head)]
-  lines += [map(text, row) for row in rows]
-  return Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
-
-
 def html(name: str, **values: Any) -> str:
   """A page: the template `name` of this folder, or the file of that path."""
   return _environment(True).get_template(str(name)).render(**values)
@@ -71,7 +59,7 @@ def markdown(name: str, **values: Any) -> str:
   return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _environment(escape: bool) -> jinja2.Environment:
   """The templates with their filters; `escape`: for HTML."""
   found = jinja2.Environment(
@@ -85,21 +73,16 @@ def _environment(escape: bool) -> jinja2.Environment:
     **({} if escape else {"finalize": text}),
   )
   names = (
-    "budget dp_delta dp_delta_lower dp_epsilon dp_epsilon_lower duration"
-    " interval moment norm number percent privacy_figures proven share_interval"
-    " upper"
+    "accuracy advantage budget dp_delta dp_delta_lower dp_epsilon"
+    " dp_epsilon_lower duration interval norm number percent privacy_figures"
+    " proven share_interval three upper"
   )
   found.filters.update({n: getattr(formats, n) for n in names.split()})
   found.filters.update(exact=repr, word_of=_WORDS.get)
   found.globals["drawn"] = Markup
   if not escape:
-    found.filters.update(code=code, table=table, cells=_cells)
+    found.filters["code"] = code
   return found
-
-
-def _cells(items: Iterable[Any], row: Callable) -> list[Sequence[object]]:
-  """The rows that a function makes of items."""
-  return [row(item) for item in items]
 
 
 def _file(path: str) -> str | None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
-
-import numpy as np
 
 from tf_privrob import records
 from tf_privrob import run_folder
@@ -24,7 +20,7 @@ from tf_privrob.report import promises
 from tf_privrob.report import results as results_lib
 
 _NONPRIVATE = run_folder.NONPRIVATE
-_MOST_CURVES, _MOST_EXAMPLES = 5, 10
+_MOST_CURVES = 5
 _SAMPLERS = {
   "poisson": "Poisson: each example by its own coin",
   "shuffle": "shuffled batches",
@@ -32,8 +28,6 @@ _SAMPLERS = {
   "full_batch": "all examples in each step",
   "none": "no mini-batches",
 }
-# A raised value is drawn in the first colour, a lowered one in the second.
-_RAISED, _LOWERED = (214, 69, 65), (42, 111, 219)
 
 
 class Figure(NamedTuple):
@@ -368,97 +362,3 @@ def meaning(audit: records.CertificateAudit) -> str:
       f" {audit.allowed:.4g}, so chance explains that many."
     )
   return f"{found}{'' if audit.proven else ' The claim is not proven by that.'}"
-
-
-# Pictures.
-
-
-class Row(NamedTuple):
-  """Pictures in a row, each with the network's answer, if it was asked."""
-
-  name: str
-  small: str
-  pictures: list[tuple]
-  first: bool = True
-  last: bool = True
-
-
-def gallery(results: results_lib.Results) -> list[Row]:
-  """Inputs, attacked inputs, and below these what was changed, amplified."""
-  arrays = results.examples
-  low, high = results.run.dataset.value_range or (0.0, 1.0)
-  if low >= high:
-    low, high = 0.0, 1.0
-  shown = range(min(len(arrays["clean"]), _MOST_EXAMPLES))
-  labels = arrays["labels"]
-
-  def row(images, answers, alt: str) -> list[tuple]:
-    return [
-      (
-        data_uri(to_pixels(images[i], (low, high))),
-        alt.format(labels[i]),
-        answers[i],
-        answers[i] == labels[i],
-      )
-      for i in shown
-    ]
-
-  clean = arrays["clean"]
-  answers = arrays["clean_predictions"]
-  found = [
-    Row("clean", "no attack", row(clean, answers, "test example of class {}"))
-  ]
-  for index, name in enumerate(arrays["attack_names"]):
-    attacked = arrays["adversarial"][index]
-    change = attacked - clean
-    full = float(np.abs(np.nan_to_num(change[: len(shown)])).max())
-    gain = f"full colour: \u00b1{formats.number(round(full, 4))}"
-    if 0 < full < high - low:
-      gain += f" (\u00d7{(high - low) / full:.3g})"
-    answers = arrays["adversarial_predictions"][index]
-    alt = f"example under {name}".replace("{", "{{").replace("}", "}}")
-    found.append(Row(str(name), "", row(attacked, answers, alt), last=False))
-    changes = [
-      (data_uri(difference(change[i], full)), f"what {name} changed", None, None)
-      for i in shown
-    ]
-    found.append(Row("difference", gain, changes, first=False))
-  return found
-
-
-def to_pixels(
-  image: np.ndarray, value_range: tuple[float, float]
-) -> np.ndarray:
-  """Maps an image of values in `value_range` to uint8 pixels, RGB."""
-  low, high = value_range
-  scaled = (np.nan_to_num(image) - low) / (high - low)
-  pixels = np.round(255 * np.clip(scaled, 0, 1)).astype(np.uint8)
-  if pixels.shape[-1] != 3:
-    pixels = np.repeat(pixels[..., :1], 3, axis=-1)
-  return pixels
-
-
-def difference(change: np.ndarray, full: float) -> np.ndarray:
-  """A signed change as colour: its sign the hue, its size the opacity.
-
-  Where nothing changed the picture is transparent, on any background. A
-  change of `full` or more is opaque. Channels are averaged.
-
-  Args:
-    change: adversarial minus clean, [height, width, channels].
-    full: the change that is drawn in full colour.
-  """
-  change = np.nan_to_num(change).mean(axis=-1) / max(full, 1e-12)
-  pixels = np.empty((*change.shape, 4), np.uint8)
-  pixels[..., :3] = np.where(change[..., None] > 0, _RAISED, _LOWERED)
-  pixels[..., 3] = np.round(255 * np.clip(np.abs(change), 0, 1))
-  return pixels
-
-
-def data_uri(pixels: np.ndarray) -> str:
-  """The picture as a `data:` address, which needs no file and no request."""
-  from matplotlib import image
-
-  buffer = io.BytesIO()
-  image.imsave(buffer, pixels, format="png", metadata={"Software": None})
-  return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
