@@ -359,13 +359,7 @@ _TESTED_ELSEWHERE = {
     " loss_distribution renyi run_facts stated statement_text"
   ),
   "privacy/audit": "two_world",
-  "report": (
-    "canvas card comparable consistency_audits formats markdown"
-    " markdown_compare markup page page_audits page_cards page_compare"
-    " page_examples page_membership page_privacy page_promises"
-    " page_robustness page_run plots_compare plots_membership style"
-    " verdicts"
-  ),
+  "report": "canvas card pages views",
   "runs": "certificates evaluate references train",
   "runs/audit": "perform record source steps",
 }

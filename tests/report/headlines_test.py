@@ -1,13 +1,11 @@
-"""The rules that choose the headline figures, and how numbers are written."""
+"""The rules that choose the figures that head the report."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.report import conftest
 from tf_privrob import records
-from tf_privrob.report import formats
 from tf_privrob.report import headlines
 
 
@@ -48,43 +46,3 @@ def test_headline_radius_is_nearest_to_the_noise(files):
   assert (point.radius, point.accuracy) == (0.25, 0.71)
   entry["smoothing_stddev"] = 1.0
   assert headlines.headline_radius(records.Radii.from_json(entry)).radius == 0.5
-
-
-@pytest.mark.parametrize(
-  ("value", "up", "down"),
-  [(2.981, "2.99", "2.98"), (3.0, "3", "3"), (0.05012, "0.0502", "0.0501")],
-)
-def test_epsilon_is_rounded_against_us(value, up, down):
-  assert formats.dp_epsilon(value) == up
-  assert formats.dp_epsilon_lower(value) == down
-
-
-@pytest.mark.parametrize(
-  ("value", "text"),
-  [
-    (1e-5, "1e-5"),
-    (26010, "26,010"),
-    (4000, "4000"),
-    (0.064, "0.064"),
-    (True, "yes"),
-    (None, "none"),
-    ([0, 1], "0, 1"),
-    (1.0, "1"),
-    (float("inf"), "inf"),
-  ],
-)
-def test_numbers_as_people_write_them(value, text):
-  assert formats.number(value) == text
-
-
-@pytest.mark.parametrize(
-  ("seconds", "text"),
-  [
-    (0.25, "0.2 s"),
-    (59.7, "1 min 0 s"),
-    (118.4, "1 min 58 s"),
-    (7260, "2 h 1 min"),
-  ],
-)
-def test_durations(seconds, text):
-  assert formats.duration(seconds) == text
