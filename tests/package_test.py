@@ -54,10 +54,12 @@ _MAY_IMPORT = {
   "certify": _LOWER,
   "privacy": _LOWER,
   "membership": _LOWER,
-  "methods": _LOWER | {"certify", "privacy"},
+  "methods": _LOWER | {"certify", "privacy", "records"},
   "papers": _LOWER | {"certify", "methods", "privacy"},
-  "report": _LOWER | {"certify", "membership", "privacy"},
-  "runs": _LOWER | {"certify", "membership", "methods", "privacy", "report"},
+  "records": {"privacy"},
+  "report": {"privacy", "records"},
+  "runs": _LOWER
+  | {"certify", "membership", "methods", "privacy", "records", "report"},
   "console": _LOWER | {"membership", "methods", "report", "runs"},
   "__main__": {"console"},
 }
@@ -349,13 +351,7 @@ _TESTED_ELSEWHERE = {
     " loss_distribution renyi run_facts stated statement_text"
   ),
   "privacy/audit": "two_world",
-  "report": (
-    "canvas card comparable consistency_audits formats markdown"
-    " markdown_compare markup page page_audits page_cards page_compare"
-    " page_examples page_membership page_privacy page_promises"
-    " page_robustness page_run plots_compare plots_membership style"
-    " verdicts"
-  ),
+  "report": "canvas card pages views",
   "runs": "certificates evaluate references train",
   "runs/audit": "perform record source steps",
 }

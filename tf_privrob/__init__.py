@@ -30,6 +30,7 @@ _ROOMS = (
   "papers",
   "privacy",
   "randomness",
+  "records",
   "report",
   "runs",
   "validate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import pathlib
 import re
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -11,21 +12,10 @@ from typing import Any
 from typing import NamedTuple
 
 from tf_privrob.report import formats
-from tf_privrob.report import markup
-from tf_privrob.report import style
+from tf_privrob.report import rendering
 
 NONE_KNOWN = "none known"
 _MANY = 7  # columns; with more of them a table takes what width there is
-_CSS = """
-figure img { width: 100%; min-width: 760px; display: block; }
-body:has(.many) :is(main, header, footer) { max-width: 1240px; }
-.many { font-size: 13px; }
-.many :is(th, td) { padding: 7px 6px; }
-.many :is(th, td):first-child { padding-left: 14px; }
-.many :is(th, td):last-child { padding-right: 14px; }
-.many .num { white-space: normal; }
-.many small { white-space: nowrap; }
-"""
 
 
 class Table(NamedTuple):
@@ -138,75 +128,30 @@ def html(
     tables: without the empty ones.
     notes: how to read it all, in sentences.
   """
-  tag = markup.tag
-  figures = [
-    markup.section(
-      f"figure-{picture.key}",
-      picture.caption,
-      tag("div", _image(picture), css="scroll"),
-    )
-    for picture in pictures
-  ]
-  found = [
-    markup.section(
-      f"table-{number}",
-      table.title,
-      _table(table),
-    )
-    for number, table in enumerate(tables)
-  ]
-  items = [tag("li", note) for note in notes]
-  reading = markup.section(
-    "notes", "How to read this", tag("ul", *items, css="caveats")
+  return rendering.html(
+    pathlib.Path(__file__).with_name("page.html"),
+    experiment=experiment,
+    title=title,
+    num_done=num_done,
+    pictures=[(picture, _data_uri(picture)) for picture in pictures],
+    tables=[
+      (table, len(table.head) > _MANY, [map(_split, row) for row in table.rows])
+      for table in tables
+    ],
+    notes=notes,
   )
-  count = f"{num_done} of {experiment['num_cells']} cells."
-  body = [
-    tag(
-      "header",
-      tag("p", f"scale {experiment['scale']}", css="eyebrow"),
-      tag("h1", title),
-      tag("p", f"{count} {experiment['data']}", css="lede"),
-    ),
-    tag("main", *figures, *found, reading),
-    tag("footer", tag("p", experiment["command"])),
-  ]
-  head = markup.join(
-    [
-      markup.Html('<meta charset="utf-8">'),
-      markup.Html('<meta name="viewport" content="width=device-width">'),
-      tag("title", title),
-      tag("style", markup.Html(style.CSS + _CSS)),
-    ]
-  )
-  page = tag("html", tag("head", head), tag("body", *body), lang="en")
-  return f"<!doctype html>\n{page}\n"
 
 
-def _table(table: Table) -> markup.Html:
-  rows, css = table.rows, ""
-  if len(table.head) > _MANY:
-    rows = [[_with_small_interval(text) for text in row] for row in rows]
-    css = "many"
-  return markup.table(table.head, rows, css, numeric_from=table.numeric_from)
-
-
-def _with_small_interval(text: str) -> markup.Html | str:
-  """Brackets behind a figure stand on a line of their own."""
+def _split(text: str) -> tuple[str, str]:
+  """A figure and its brackets, which stand on a line of their own."""
   found = re.fullmatch(r"(\d[\d.,]*) (\([-\d][^()]*\))", text)
-  if not found:
-    return text
-  value, interval = found.groups()
-  return markup.join([value, " ", markup.tag("small", interval)])
+  return found.groups() if found else (text, "")
 
 
 def _row(cells: Sequence[str]) -> str:
   return f"| {' | '.join(cells)} |"
 
 
-def _image(picture: Picture) -> markup.Html:
+def _data_uri(picture: Picture) -> str:
   data = base64.b64encode(picture.svg.encode()).decode()
-  source = f"data:image/svg+xml;base64,{data}"
-  caption = markup.safe(picture.caption)
-  return markup.tag(
-    "figure", markup.Html(f'<img src="{source}" alt="{caption}">')
-  )
+  return f"data:image/svg+xml;base64,{data}"

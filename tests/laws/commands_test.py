@@ -11,10 +11,11 @@ import shlex
 import pytest
 
 from tf_privrob import console
+from tf_privrob import records
 from tf_privrob.console import command
 from tf_privrob.methods import registry
 from tf_privrob.methods import settings as settings_lib
-from tf_privrob.report import page_run
+from tf_privrob.report import commands
 from tf_privrob.report import results as results_lib
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -106,10 +107,7 @@ def _results(method, settings, variant):
     "config": {**settings_lib.described(settings), "seed": "kept out"},
     "flags": {"preset": registry.preset_of(method, settings)},
   }
-  fields = {
-    field.name: None for field in dataclasses.fields(results_lib.Results)
-  }
-  return results_lib.Results(**{**fields, "config": config, "run_dir": "a b"})
+  return results_lib.Results("a b", records.Config.from_json(config))
 
 
 _SETTINGS = [
@@ -124,7 +122,7 @@ def test_reproduce_this_page_comes_to_the_same_settings(
   method, preset, settings
 ):
   del preset
-  line = page_run.train_command(_results(method, settings, "paper"))
+  line = commands.train(_results(method, settings, "paper"))
   options, call = _parse(line.replace("\\\n", " "))
   assert options.method == method
   assert options.run_dir == "a b"

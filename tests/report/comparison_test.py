@@ -1,4 +1,4 @@
-"""Runs side by side: complete, honest about what is not comparable."""
+"""Runs side by side: complete, honest about what is not comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from tests.report import conftest
 from tests.report import leaks
 from tf_privrob import report
-from tf_privrob.report import comparable
 from tf_privrob.report import comparison
 
 
@@ -26,11 +25,11 @@ def _run(path, *edits):
 
 def _groups(*paths):
   runs = comparison.read(paths)
-  found = comparable.groups(runs)
+  found = comparison.groups(runs)
   names = {}
   for group in found:
     names.setdefault(group.part, []).append([run.name for run in group.runs])
-  return names, comparable.differences(runs, found)
+  return names, comparison.differences(runs, found)
 
 
 def test_page_shows_every_run_and_parses(tmp_path):

@@ -11,10 +11,10 @@ import pytest
 from tests.report import conftest
 from tests.report import leaks
 from tf_privrob import privacy
+from tf_privrob import records
 from tf_privrob import report
-from tf_privrob.report import leakage
-from tf_privrob.report import page_membership
-from tf_privrob.report import plots_membership
+from tf_privrob.report import plots
+from tf_privrob.report import views
 
 
 @pytest.fixture
@@ -280,26 +280,26 @@ def test_claimed_never_stands_alone_in_any_format(tmp_path, everything):
 
 
 def test_the_region_that_privacy_rules_out_is_shaded():
-  items = leakage.parse(leaks.membership())
-  curves = page_membership.curves(items)
+  items = records.Membership.from_json(leaks.membership())
+  curves = views.curves(items)
   assert [name for name, _ in curves] == [
     "I_A, held-out threshold",
     "benign confidence",
   ]
   statement = privacy.PrivacyStatement(None, privacy.Budget(1.0, 1e-5))
-  svg = plots_membership.roc_curves(curves, statement)
+  svg = plots.roc_curves(curves, statement)
   assert ">ruled out by proven privacy<" in svg
   assert ">bound, one added or removed<" in svg
   assert ">guessing<" in svg
   assert "var(--c2)" in svg
   assert "#0" not in svg.replace("href", "")
   for unproven in (None, statement.replace(proven=None)):
-    assert "ruled out" not in plots_membership.roc_curves(curves, unproven)
+    assert "ruled out" not in plots.roc_curves(curves, unproven)
 
 
 def test_between_two_thresholds_a_coin_decides():
   entry = leaks.inference()
   entry["roc"] = {"fpr": [0, 0, 0.5, 1], "tpr": [0, 0.2, 0.6, 1]}
-  (item,) = leakage.parse({"strategies": [entry]}).strategies
-  found = plots_membership.between(item, np.array([0, 0.25, 0.5, 0.75]))
+  (item,) = records.Membership.from_json({"strategies": [entry]}).strategies
+  found = plots.between(item.roc, np.array([0, 0.25, 0.5, 0.75]))
   np.testing.assert_allclose(found, [0.2, 0.4, 0.6, 0.8])

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.report import conftest
-from tf_privrob.report import metrics
+from tf_privrob import records
 from tf_privrob.report import plots
 
 
 def test_plot_follows_the_page_and_leaks_no_drawing_colour():
-  rows = [{"epoch": e, "x": 0.5 * e} for e in range(1, 4)]
+  rows = [records.Epoch(e, {"x": 0.5 * e}) for e in range(1, 4)]
   svg = plots.history(rows, "x", limit=2.0)
   assert "var(--c1)" in svg
   assert "var(--grid)" in svg
@@ -24,15 +24,19 @@ def test_plot_follows_the_page_and_leaks_no_drawing_colour():
 
 
 def test_plot_takes_one_epoch_and_gaps():
-  rows = [{"epoch": 1, "x": None}, {"epoch": 2, "x": 0.5}, {"epoch": 3}]
+  rows = [
+    records.Epoch(1, {"x": None}),
+    records.Epoch(2, {"x": 0.5}),
+    records.Epoch(3),
+  ]
   assert "<svg" in plots.history(rows, "x", share=True)
   assert plots.history_keys(rows, "x") == ["x"]
-  assert plots.history_keys([{"epoch": 1, "x": None}], "x") == []
+  assert plots.history_keys(rows[:1], "x") == []
 
 
 def _attacks(*names):
   return [
-    metrics.parse_attack(conftest.attack(name, "linf", size, 100))
+    records.AttackResult.from_json(conftest.attack(name, "linf", size, 100))
     for name in names
     for size in (0.1, 0.2)
   ]
@@ -59,7 +63,7 @@ def test_colours_agree_between_panels():
 
 def test_certified_steps_show_the_safe_side():
   """Between 0 and r the curve is at the accuracy of r, the lower one."""
-  smoothed = metrics.parse_smoothed(
+  smoothed = records.Radii.from_json(
     {
       "curve": [
         {"radius": 0.0, "accuracy": 1.0},

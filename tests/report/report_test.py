@@ -15,7 +15,7 @@ from tests.report import conftest
 from tests.report import leaks
 from tf_privrob import privacy
 from tf_privrob import report
-from tf_privrob.report import page_run
+from tf_privrob.report import commands
 from tf_privrob.report import results
 
 
@@ -363,7 +363,7 @@ def test_claimed_radii_are_never_called_certified(tmp_path, files):
 
 def test_command_that_trained_has_every_setting(run_dir):
   folder = report.RunFolder(run_dir)
-  command = page_run.train_command(results.read(folder))
+  command = commands.train(results.read(folder))
   words = shlex.split(command.replace("\\\n", " "))
   assert words == [
     "python",

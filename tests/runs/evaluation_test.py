@@ -51,10 +51,10 @@ def test_noise_inside_is_evaluated_into_the_metrics(tmp_path):
   found = evaluation.certify_rows(
     model, digits, certifier, 5, 0, tmp_path / "c.csv", False
   )
-  assert found["smoothing_stddev"] is None
-  assert (found["norm"], found["count"]) == ("l2", 5)
-  assert "gaussian" in found["method"]
-  assert found["curve"][0]["radius"] == 0
+  assert found.smoothing_stddev is None
+  assert (found.norm, found.count) == ("l2", 5)
+  assert "gaussian" in found.method
+  assert found.curve[0].radius == 0
 
 
 def test_a_linear_model_has_exact_radii_without_draws(tmp_path):
@@ -65,9 +65,9 @@ def test_a_linear_model_has_exact_radii_without_draws(tmp_path):
   found = evaluation.certify_rows(
     model, digits, certifier, 5, 0, tmp_path / "c.csv", False
   )
-  assert found["confidence"] == 1
-  assert found["num_estimation"] is None
-  assert found["method"] == "linear_margin"
+  assert found.confidence == 1
+  assert found.num_estimation is None
+  assert found.method == "linear_margin"
 
 
 def test_a_verified_trainer_has_radii_without_draws(tmp_path):
@@ -78,8 +78,8 @@ def test_a_verified_trainer_has_radii_without_draws(tmp_path):
   found = evaluation.certify_rows(
     model, digits, certifier, 5, 0, tmp_path / "c.csv", False
   )
-  assert (found["norm"], found["confidence"]) == ("linf", 1)
-  assert found["method"] == "verified_interval"
+  assert (found.norm, found.confidence) == ("linf", 1)
+  assert found.method == "verified_interval"
 
 
 @pytest.mark.slow
@@ -100,8 +100,8 @@ def test_claimed_sizes_are_asked_for_and_stay_claims(tmp_path):
   found = evaluation.certify_rows(
     model, digits, certifier, 5, 0, tmp_path / "c.csv", False
   )
-  assert (found["kind"], found["mean_radius"]) == ("claimed", None)
-  assert found["num_estimation"] == 50
+  assert (found.kind, found.mean_radius) == ("claimed", None)
+  assert found.num_estimation == 50
   rows = certify.read(tmp_path / "c.csv").rows
   assert {row.kind for row in rows} == {"claimed"}
 

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from tf_privrob import data
 from tf_privrob import files
+from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob.methods import settings
 from tf_privrob.privacy import stated
@@ -30,7 +31,7 @@ MODEL = "model.keras"
 
 def describe_data(
   given: Any, classes: int, value_range: Any, validation_data: Any
-) -> dict[str, Any]:
+) -> records.Data:
   """What run.json says of the data; arrays have neither name nor source.
 
   Args:
@@ -47,19 +48,14 @@ def describe_data(
   else:
     named, inputs = (None, None, None), given
     tests = validation_data[0] if validation_data else ()
-  return {
-    **dict(zip(("name", "source", "split"), named)),
-    "num_train": len(inputs),
-    "num_test": len(tests),
-    "num_classes": classes,
-    "value_range": [float(end) for end in value_range],
-  }
+  low, high = map(float, value_range)
+  return records.Data(*named, len(inputs), len(tests), classes, (low, high))
 
 
 def begin(
   folder: run_folder.RunFolder,
   model,
-  dataset: Mapping[str, Any],
+  dataset: records.Data,
   about: Mapping[str, Any],
 ) -> None:
   """Writes config.json, which never tells the seed."""
@@ -71,25 +67,27 @@ def begin(
   variant = getattr(config, "variant", None)
   flags = about.get("flags")
   if flags is None:
-    flags = {"value_range": "{},{}".format(*dataset["value_range"])}
-  content = {
-    "method": f"{method} ({variant.replace('_', ' ')})" if variant else method,
-    "dataset": dataset["name"],
-    "network": model.network.name,
-    "config": {
+    flags = {"value_range": "{},{}".format(*dataset.value_range)}
+  record = records.Config(
+    method=f"{method} ({variant.replace('_', ' ')})" if variant else method,
+    dataset=dataset.name,
+    network=model.network.name,
+    config={
       **settings.described(config),
       "seed": None if config.seed is None else "kept out of the run folder",
     },
-    **about,
-    "flags": {"preset": known and registry.preset_of(known, config), **flags},
-  }
-  folder.write_json("config.json", content)
+  )
+  preset = known and registry.preset_of(known, config)
+  folder.write_json(
+    "config.json",
+    {**record.to_json(), **about, "flags": {"preset": preset, **flags}},
+  )
 
 
 def finish(
   folder: run_folder.RunFolder,
   model,
-  dataset: Mapping[str, Any],
+  dataset: records.Data,
   started: float,
 ) -> None:
   """Writes the statement, the model, and run.json when both are there."""
@@ -107,27 +105,28 @@ def finish(
       RuntimeWarning,
       stacklevel=3,
     )
-  folder.write_json("run.json", _described(model, dataset, started))
+  described = _described(model, dataset, started)
+  folder.write_json("run.json", described.to_json())
 
 
-def _described(model, dataset: Mapping[str, Any], started: float) -> dict:
+def _described(model, dataset: records.Data, started: float) -> records.Run:
   """The contents of run.json."""
   gpus = tf.config.list_physical_devices("GPU")
   record = model.run_record
-  return {
-    "created": datetime.datetime.now(datetime.timezone.utc).isoformat(
+  return records.Run(
+    created=datetime.datetime.now(datetime.timezone.utc).isoformat(
       timespec="seconds"
     ),
-    "train_seconds": round(time.monotonic() - started, 2),
-    "sessions": record["sessions"],
-    "steps": record["steps"],
-    "run_id": record.get("run"),
-    "weights": record.get("weights"),
-    "parameters": model.network.count_params(),
-    "versions": versions(),
-    "device": f"GPU x{len(gpus)}" if gpus else f"CPU x{os.cpu_count()}",
-    "dataset": dict(dataset),
-  }
+    train_seconds=round(time.monotonic() - started, 2),
+    sessions=record["sessions"],
+    steps=record["steps"],
+    run_id=record.get("run"),
+    weights=record.get("weights"),
+    parameters=model.network.count_params(),
+    versions=versions(),
+    device=f"GPU x{len(gpus)}" if gpus else f"CPU x{os.cpu_count()}",
+    dataset=dataset,
+  )
 
 
 def versions() -> dict[str, str]:

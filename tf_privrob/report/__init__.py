@@ -13,13 +13,9 @@ import pathlib
 from collections.abc import Iterable
 
 from tf_privrob.report import card
-from tf_privrob.report import comparable
 from tf_privrob.report import comparison
 from tf_privrob.report import consistency
-from tf_privrob.report import markdown
-from tf_privrob.report import markdown_compare
-from tf_privrob.report import page
-from tf_privrob.report import page_compare
+from tf_privrob.report import pages
 from tf_privrob.report import results as results_lib
 from tf_privrob.report import scalars
 from tf_privrob.run_folder import PathLike
@@ -59,9 +55,9 @@ def write(run_dir: PathLike, tensorboard: bool = False) -> Report:
   if tensorboard:
     scalars.write(folder, results)
   return Report(
-    html=folder.write_text("report.html", page.render(results, checks)),
+    html=folder.write_text("report.html", pages.html(results, checks)),
     json=folder.write_json("report.json", card.as_json(results, checks)),
-    markdown=folder.write_text("report.md", markdown.render(results, checks)),
+    markdown=folder.write_text("report.md", pages.markdown(results, checks)),
     summary=card.summary(results),
   )
 
@@ -88,15 +84,15 @@ def compare(run_dirs: Iterable[PathLike], out: PathLike) -> Report:
       " take its name."
     )
   runs = comparison.read(run_dirs)
-  groups = comparable.groups(runs)
+  groups = comparison.groups(runs)
   folder = RunFolder(out.parent)
   return Report(
-    html=folder.write_text(out.name, page_compare.render(runs, groups)),
+    html=folder.write_text(out.name, pages.compare_html(runs, groups)),
     json=folder.write_json(
       f"{out.stem}.json", comparison.as_json(runs, groups)
     ),
     markdown=folder.write_text(
-      f"{out.stem}.md", markdown_compare.render(runs, groups)
+      f"{out.stem}.md", pages.compare_markdown(runs, groups)
     ),
-    summary="\n".join(comparable.differences(runs, groups)),
+    summary="\n".join(comparison.differences(runs, groups)),
   )

@@ -2,45 +2,65 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from tf_privrob.report import audits as audits_lib
+from tf_privrob import records
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
+from tf_privrob.report import headlines
 from tf_privrob.report import leakage
-from tf_privrob.report import metrics as metrics_lib
 from tf_privrob.report import promises
 from tf_privrob.report import results as results_lib
 
 _FORMAT = 2
+# What the report repeats of the records, by their names in Python.
+_RADII = (
+  "curve kind norm smoothing_stddev num_selection num_estimation confidence"
+  " count abstained mean_radius seconds"
+)
+_AUDIT = (
+  "name label audited dp_delta claimed proven stated_verdict statistic canary"
+  " scope confidence runs caught false_alarms guesses correct reachable seconds"
+  " command verdict"
+)
+_STRATEGY = (
+  "strategy score label balanced_accuracy advantage interval"
+  " advantage_interval auc auc_interval num_members num_nonmembers confidence"
+)
+_POINT = "fpr tpr interval note"
+_MEMBERSHIP = "num_members num_nonmembers attack attack_eps seconds command"
+_CERTIFICATE_AUDIT = (
+  "count violations allowed kind norm method confidence interval"
+  " stated_verdict stated_detectable draws seconds command verdict detectable"
+)
+_VIOLATION = "index radius size attack before after"
 
 
 def as_json(
-  results: results_lib.Results, checks: tuple[consistency.Check, ...]
+  results: results_lib.Results, checks: consistency.Checks
 ) -> dict[str, Any]:
   """The page's figures for machines; a part that was not run is null."""
-  worst = metrics_lib.headline_attack(results.attacks)
+  config = results.config or records.Config()
   return {
     "format": _FORMAT,
-    "method": results.config.get("method"),
-    "dataset": results.config.get("dataset"),
-    "network": results.config.get("network"),
+    "method": config.method,
+    "dataset": config.dataset,
+    "network": config.network,
     "clean": results.clean,
-    "attacked": worst,
+    "attacked": headlines.headline_attack(results.attacks),
     "attacks": results.attacks,
     "certified": _radius(results, "proven"),
     "claimed_radius": _radius(results, "claimed"),
-    "smoothed": results.smoothed,
-    "privacy": _privacy(results),
-    "audits": [_audit(audit) for audit in results.audits],
+    "smoothed": results.smoothed and _only(results.smoothed, _RADII),
+    "privacy": results.privacy and results.privacy.to_dict(),
+    "audits": [_only(audit, _AUDIT) for audit in results.audits],
     "membership": _membership(results),
     "certificate_audit": _certificate_audit(results),
     "promises": promises.find(results, checks),
     "checks": checks,
     "problems": results.problems,
-    "settings": results.config.get("config"),
-    "run": results.run,
+    "settings": config.config,
+    "run": results.run if results.run != records.Run() else {},
     "commands": results.commands,
     "summary": summary(results).splitlines(),
   }
@@ -50,7 +70,7 @@ def _radius(results: results_lib.Results, kind: str) -> dict[str, Any] | None:
   smoothed = results.smoothed
   if smoothed is None or smoothed.kind != kind:
     return None
-  point = metrics_lib.headline_radius(smoothed)
+  point = headlines.headline_radius(smoothed)
   return {
     "norm": smoothed.norm,
     "radius": point.radius,
@@ -59,19 +79,13 @@ def _radius(results: results_lib.Results, kind: str) -> dict[str, Any] | None:
     "confidence": smoothed.confidence,
     "count": smoothed.count,
     "kind": kind,
-    "refuted": promises.radii_refuted(results),
+    "refuted": results.radii_refuted,
   }
 
 
-def _privacy(results: results_lib.Results) -> dict[str, Any] | None:
-  """All three figures under their names, null where there is none."""
-  if results.privacy is None:
-    return None
-  return results.privacy.to_dict()
-
-
-def _audit(audit: audits_lib.Audit) -> dict[str, Any]:
-  return {**dataclasses.asdict(audit), "verdict": audit.verdict}
+def _only(record: Any, names: str) -> dict[str, Any]:
+  """These figures of a record, under the names that they have in Python."""
+  return {name: getattr(record, name) for name in names.split()}
 
 
 def _membership(results: results_lib.Results) -> dict[str, Any] | None:
@@ -79,12 +93,21 @@ def _membership(results: results_lib.Results) -> dict[str, Any] | None:
   membership = results.membership
   if membership is None:
     return None
-  budget = leakage.replaced(results.privacy)
+  best, budget = membership.headline, leakage.replaced(results.privacy)
+  strategies = [
+    {
+      **_only(item, _STRATEGY),
+      "points": [_only(point, _POINT) for point in item.points],
+      "fpr": item.roc.fpr,
+      "tpr": item.roc.tpr,
+    }
+    for item in membership.strategies
+  ]
   return {
-    **dataclasses.asdict(membership),
-    "headline": membership.headline.label,
-    "advantage": membership.headline.advantage,
-    "advantage_interval": membership.headline.advantage_interval,
+    "strategies": strategies,
+    **_only(membership, _MEMBERSHIP),
+    "headline": best.label,
+    **_only(best, "advantage advantage_interval"),
     "advantage_allowed": budget and leakage.most_advantage(budget),
     "covered": False,  # by the guarantee: computed on private rows
   }
@@ -95,9 +118,10 @@ def _certificate_audit(results: results_lib.Results) -> dict[str, Any] | None:
   if audit is None:
     return None
   return {
-    **dataclasses.asdict(audit),
-    "verdict": audit.verdict,
-    "detectable": audit.detectable,
+    **_only(audit, _CERTIFICATE_AUDIT),
+    "attacks": [(row.name, row.violations) for row in audit.attacks],
+    "inflated": audit.pairs,
+    "rows": [_only(row, _VIOLATION) for row in audit.rows],
   }
 
 
@@ -119,12 +143,11 @@ def _one_line(text: str) -> str:
 
 
 def _run_line(results: results_lib.Results) -> str:
-  if not results.config:
+  if results.config is None:
     return _one_line(f"{results.title}: no configuration, nothing trained")
   line = f"{results.title}, network {results.network}"
-  seconds = metrics_lib.as_number(results.run.get("train_seconds"))
-  if seconds is not None:
-    line += f", trained in {formats.duration(seconds)}"
+  if results.run.train_seconds is not None:
+    line += f", trained in {formats.duration(results.run.train_seconds)}"
   return _one_line(line)
 
 
@@ -141,7 +164,7 @@ def _clean_line(results: results_lib.Results) -> str:
 
 
 def _attacked_line(results: results_lib.Results) -> str:
-  worst = metrics_lib.headline_attack(results.attacks)
+  worst = headlines.headline_attack(results.attacks)
   if worst is None:
     return "not run"
   return _one_line(
@@ -154,7 +177,7 @@ def _radius_line(results: results_lib.Results) -> str:
   smoothed = results.smoothed
   if smoothed is None:
     return "  certified  not run"
-  point = metrics_lib.headline_radius(smoothed)
+  point = headlines.headline_radius(smoothed)
   figures = (
     f"{formats.percent(point.accuracy)} at {smoothed.norm} radius"
     f" {formats.number(point.radius)}"
@@ -166,7 +189,7 @@ def _radius_line(results: results_lib.Results) -> str:
       f"; {audit.violations:,} of {audit.count:,} attacked fell,"
       f" {audit.short_power}"
     )
-  refuted = "  REFUTED" if promises.radii_refuted(results) else attacked
+  refuted = "  REFUTED" if results.radii_refuted else attacked
   if smoothed.kind != "proven":
     return "  " + _one_line(f"claimed radius, not proven: {figures}{refuted}")
   confidence = ""

@@ -1,4 +1,4 @@
-"""Do the numbers of one run agree with each other?
+"""Do the numbers of one run agree with each other, and with the attacks on it?
 
 For one classifier and one norm, theory orders three figures at every radius r:
 
@@ -7,29 +7,54 @@ For one classifier and one norm, theory orders three figures at every radius r:
 because a certificate bounds what any attack can do, and an attack can always
 do nothing. Randomised smoothing certifies another classifier than the one
 attacked, so there the left part is shown as an observation, not as a law.
-For privacy: audited <= proven, or the proof does not describe the code.
+What was attacked must stand:
+
+    audited dp_epsilon <= proven dp_epsilon, or the proof does not describe
+      the code,
+    advantage of membership inference <= what proven DP allows
+      (`leakage`, equations 3 and 4), by the lower end of its interval,
+    share of violated radii <= 1 - confidence, beyond chance; without
+      randomness there is none at all. Attacks that would not have seen radii
+      ten times as large agree with everything: that is a note, no pass.
 
 Differences that chance explains (overlapping intervals) raise no alarm.
 """
 
 from __future__ import annotations
 
-from tf_privrob.privacy import statement as statement_lib
-from tf_privrob.report import consistency_audits
-from tf_privrob.report import formats
-from tf_privrob.report import metrics as metrics_lib
-from tf_privrob.report import results as results_lib
-from tf_privrob.report.verdicts import Check
-from tf_privrob.report.verdicts import FAIL
-from tf_privrob.report.verdicts import NOT_RUN
-from tf_privrob.report.verdicts import NOTE
-from tf_privrob.report.verdicts import PASS
-from tf_privrob.report.verdicts import WARN
+import dataclasses
+import math
 
+from tf_privrob import records
+from tf_privrob.privacy import statement as statement_lib
+from tf_privrob.records import audits as audits_lib
+from tf_privrob.records.evaluation import CurvePoint
+from tf_privrob.report import formats
+from tf_privrob.report import headlines
+from tf_privrob.report import leakage
+from tf_privrob.report import results as results_lib
+
+PASS = "pass"
+NOTE = "note"
+WARN = "warn"
+FAIL = "fail"
+NOT_RUN = "not run"
 _SINGLE_STEP = frozenset({"fgsm", "fgm"})
 
 
-def checks(results: results_lib.Results) -> tuple[Check, ...]:
+@dataclasses.dataclass(frozen=True)
+class Check:
+  """One comparison: its status, what must hold, and what was found."""
+
+  status: str
+  title: str
+  detail: str
+
+
+Checks = tuple[Check, ...]
+
+
+def checks(results: results_lib.Results) -> Checks:
   """All comparisons that a run allows, those that could not be made too."""
   return (
     _privacy_order(results),
@@ -40,10 +65,10 @@ def checks(results: results_lib.Results) -> tuple[Check, ...]:
     _iterations_help_attacker(results),
     _curve_falls(results),
     _certified_below_attacked(results),
-    consistency_audits.audits_below_bounds(results),
-    consistency_audits.statement_has_the_audit(results),
-    consistency_audits.membership_below_bound(results),
-    consistency_audits.radii_withstand(results),
+    _audits_below_bounds(results),
+    _statement_has_the_audit(results),
+    _membership_below_bound(results),
+    _radii_withstand(results),
   )
 
 
@@ -102,9 +127,7 @@ def claim_is_supported(statement: statement_lib.PrivacyStatement) -> bool:
 
 def _history_within_proof(results: results_lib.Results) -> Check:
   title = "The loss recorded while training fits the statement"
-  spent = [
-    metrics_lib.as_number(row.get("dp_epsilon")) for row in results.history
-  ]
+  spent = [row.number("dp_epsilon") for row in results.history]
   spent = [value for value in spent if value is not None]
   statement = results.privacy
   if not spent or statement is None or statement.proven is None:
@@ -187,7 +210,7 @@ def _curve_falls(results: results_lib.Results) -> Check:
   if smoothed is None:
     title = "Certified accuracy falls with the radius"
     return Check(NOT_RUN, title, "No certification was run.")
-  title = f"{radius_word(smoothed).capitalize()} accuracy falls with the radius"
+  title = f"{smoothed.word.capitalize()} accuracy falls with the radius"
   for near, far in zip(smoothed.curve, smoothed.curve[1:]):
     if far.accuracy > near.accuracy + 1e-9:
       return Check(
@@ -201,7 +224,7 @@ def _curve_falls(results: results_lib.Results) -> Check:
 
 def _certified_below_attacked(results: results_lib.Results) -> Check:
   smoothed = results.smoothed
-  word = radius_word(smoothed) if smoothed else "certified"
+  word = smoothed.word if smoothed else "certified"
   title = f"{word.capitalize()} \u2264 attacked accuracy at the same radius"
   pairs = [] if smoothed is None else comparable(results)
   if not pairs:
@@ -242,7 +265,7 @@ def _certified_below_attacked(results: results_lib.Results) -> Check:
 
 def comparable(
   results: results_lib.Results,
-) -> list[tuple[metrics_lib.CurvePoint, metrics_lib.AttackResult]]:
+) -> list[tuple[CurvePoint, records.AttackResult]]:
   """Each attacked size with the certified accuracy that it must not undercut.
 
   Robust accuracy falls with the size, so an attack of size s is held against
@@ -250,21 +273,14 @@ def comparable(
   """
   smoothed = results.smoothed
   pairs = []
-  for (norm, size), attack in metrics_lib.worst_by_size(
-    results.attacks
-  ).items():
+  for (norm, size), attack in headlines.worst_by_size(results.attacks).items():
     points = [p for p in smoothed.curve if p.radius >= size]
     if norm == smoothed.norm and points:
       pairs.append((points[0], attack))
   return pairs
 
 
-def radius_word(smoothed: metrics_lib.Smoothed) -> str:
-  """Says certified for proven radii only; a claimed one is called claimed."""
-  return "certified" if smoothed.kind == "proven" else "claimed"
-
-
-def _name(attack: metrics_lib.AttackResult) -> str:
+def _name(attack: records.AttackResult) -> str:
   size = formats.number(attack.attack_eps)
   return f"{attack.name} {formats.norm(attack.norm)} {size}"
 
@@ -274,3 +290,102 @@ def _clearly_above(first, second) -> bool:
   if first.interval is not None and second.interval is not None:
     return first.interval[0] > second.interval[1]
   return first.accuracy > second.accuracy
+
+
+def _audits_below_bounds(results: results_lib.Results) -> Check:
+  """Each audit against what was proven, and claimed, for what it audited."""
+  title = "No audit shows more than is stated"
+  if not results.audits:
+    return Check(NOT_RUN, title, "No audit was run on this model.")
+  wrong = [
+    f"{audit.label} {audit.verdict} ({formats.privacy_figures(audit)})"
+    for audit in results.audits
+    if audit.refutes_proven or audit.refutes_claimed
+  ]
+  if wrong:
+    return Check(FAIL, title, f"{'; '.join(wrong)}.")
+  unproven = [audit for audit in results.audits if audit.proven is None]
+  found = "; ".join(
+    f"{audit.label}: {audit.verdict}" for audit in results.audits
+  )
+  return Check(WARN if unproven else PASS, title, f"{found}.")
+
+
+def _statement_has_the_audit(results: results_lib.Results) -> Check:
+  """The statement's audited figure is the largest of the run's own audits."""
+  title = "The privacy statement shows the strongest audit of this run"
+  own = [a for a in results.audits if a.scope == audits_lib.OWN_SCOPE]
+  if not own or results.privacy is None:
+    return Check(NOT_RUN, title, "Needs a statement and an audit of the run.")
+  strongest = max(own, key=lambda audit: audit.audited)
+  stated = results.privacy.audited
+  if stated is not None and stated >= strongest.audited * (1 - 1e-9):
+    detail = f"Stated: {formats.privacy_figures(results.privacy)}."
+    return Check(PASS, title, detail)
+  return Check(
+    WARN,
+    title,
+    f"{strongest.label} found >= {formats.dp_epsilon_lower(strongest.audited)}"
+    f" at dp_delta {formats.dp_delta_lower(strongest.dp_delta)}, but"
+    f" privacy.json has: {formats.privacy_figures(results.privacy)}.",
+  )
+
+
+def _membership_below_bound(results: results_lib.Results) -> Check:
+  """No strategy's advantage is surely above what proven DP allows."""
+  title = "Membership inference stays below what the proof allows"
+  membership, statement = results.membership, results.privacy
+  if membership is None:
+    return Check(NOT_RUN, title, "No membership inference was run.")
+  budget = leakage.replaced(statement)
+  if budget is None:
+    best = membership.headline
+    return Check(
+      NOTE,
+      title,
+      f"No privacy is proven, so any advantage is possible; {best.label} had"
+      f" {best.advantage:.3f}.",
+    )
+  most = leakage.most_advantage(budget)
+  wrong = [
+    f"{item.label}: advantage {item.advantage:.3f}, surely above"
+    f" {item.least_advantage:.3f}"
+    for item in membership.strategies
+    if item.least_advantage is not None and item.least_advantage > most
+  ]
+  allowed = (
+    f"Proven {formats.proven(statement)} allows an advantage of"
+    f" {formats.upper(most)} where one example replaces another"
+  )
+  if wrong:
+    return Check(
+      FAIL,
+      title,
+      f"{'; '.join(wrong)}. {allowed}: the proof does not describe what the"
+      " code did, or members and non-members are not drawn alike. (The"
+      " intervals do not count the chance of this one training.)",
+    )
+  best = max(item.advantage for item in membership.strategies)
+  return Check(PASS, title, f"{allowed}; the largest found is {best:.3f}.")
+
+
+def _radii_withstand(results: results_lib.Results) -> Check:
+  """Attacks within the radii change no more answers than chance explains."""
+  audit = results.certificate_audit
+  if audit is None:
+    title = "Radii withstand attacks within them"
+    return Check(NOT_RUN, title, "No radius was attacked.")
+  title = f"{audit.word.capitalize()} radii withstand attacks within them"
+  found = (
+    f"{audit.violations} of {audit.count:,} violated, allowed"
+    f" {100 * audit.allowed:.4g}%"
+  )
+  if not audit.violated:
+    status = NOTE if math.isinf(audit.detectable) else PASS
+    detail = f"{found}: {audit.verdict}; {audit.short_power}."
+    return Check(status, title, detail)
+  if audit.proven:
+    why = "a certificate is wrong: do not rely on any of them"
+  else:
+    why = "the claimed radii are refuted"
+  return Check(FAIL, title, f"{found}: {why}.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tf_privrob import run_folder
 from tf_privrob.privacy import ledger_format
 from tf_privrob.privacy import statement as statement_lib
-from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.records import schema
 
 _LEDGER = "ledger.jsonl"
 _ANOTHER = "{} and {} are not of one run: one of them is of another run"
@@ -76,7 +76,7 @@ def _contradiction(
     return _ANOTHER.format("privacy.json", "the ledger")
   if (run or {}).get("run_id") not in (None, ledger.run):
     return _ANOTHER.format("run.json", "the ledger")
-  stated = metrics_lib.whole((run or {}).get("steps"))
+  stated = schema.as_number((run or {}).get("steps"))
   if stated is None:
     return "run.json does not say for how many steps the statement is"
   if ledger.steps > stated:

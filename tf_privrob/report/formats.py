@@ -28,6 +28,21 @@ def interval(bounds: tuple[float, float] | None) -> str:
   return f"{100 * bounds[0]:.1f}\u2013{100 * bounds[1]:.1f}%"
 
 
+def accuracy(result) -> str:
+  """'93.4% (91.7-94.8%)' of a record, or 'not run' of none."""
+  if result is None:
+    return "not run"
+  bounds = result.interval
+  return percent(result.accuracy) + (f" ({interval(bounds)})" if bounds else "")
+
+
+def advantage(result) -> str:
+  """'0.210 (0.170-0.250)' of an inference."""
+  bounds = result.advantage_interval
+  more = f" ({share_interval(bounds)})" if bounds else ""
+  return f"{result.advantage:.3f}{more}"
+
+
 def number(value: object) -> str:
   """Any setting as a person writes it: 4000 -> '4,000', 1e-05 -> '1e-5'."""
   if isinstance(value, bool) or value is None:
@@ -75,6 +90,21 @@ def proven(statement) -> str:
     return "no finite bound known"
   condition = getattr(statement, "condition", "")
   return budget(statement.proven) + (f" ({condition})" if condition else "")
+
+
+def three(statement) -> tuple[str, str, str]:
+  """Claimed, proven, audited: the cells of a table, never one of them alone.
+
+  Args:
+    statement: a PrivacyStatement, or None.
+  """
+  if statement is None:
+    return ("not run",) * 3
+  claimed, audited = statement.claimed, "not run"
+  if statement.audited is not None:
+    audited = f">= {dp_epsilon_lower(statement.audited)}"
+    audited += " VIOLATED" if statement.violated else ""
+  return (budget(claimed) if claimed else "nothing", proven(statement), audited)
 
 
 def privacy_figures(statement, separator: str = ", ") -> str:

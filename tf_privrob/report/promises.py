@@ -12,14 +12,13 @@ from __future__ import annotations
 import dataclasses
 
 from tf_privrob import run_folder
-from tf_privrob.report import audits as audits_lib
+from tf_privrob.records import schema
 from tf_privrob.report import consistency
 from tf_privrob.report import formats
+from tf_privrob.report import headlines
 from tf_privrob.report import leakage as leakage_lib
-from tf_privrob.report import metrics as metrics_lib
 from tf_privrob.report import results as results_lib
-from tf_privrob.report.verdicts import Check
-from tf_privrob.report.verdicts import FAIL
+from tf_privrob.report.consistency import Checks
 
 NEIGHBOURING = {
   "add_or_remove_one": "adding or removing",
@@ -39,7 +38,7 @@ class Promises:
   must_not: tuple[str, ...]
 
 
-def find(results: results_lib.Results, checks: tuple[Check, ...]) -> Promises:
+def find(results: results_lib.Results, checks: Checks) -> Promises:
   """Builds the three lists from what a run proved and measured."""
   leak = refuted_proof(results)
   may = [_privacy(results, leak), _robustness(results)]
@@ -56,7 +55,7 @@ def find(results: results_lib.Results, checks: tuple[Check, ...]) -> Promises:
     *_not_covered(results),
     *_not_run(results),
   ]
-  failed = [check.title for check in checks if check.status == FAIL]
+  failed = [check.title for check in checks if check.status == consistency.FAIL]
   if failed:
     must_not.append(
       "Anything that rests on these figures before they are explained: this is"
@@ -88,12 +87,6 @@ def refuted_proof(results: results_lib.Results) -> str:
   return ""
 
 
-def radii_refuted(results: results_lib.Results) -> bool:
-  """Whether attacks within the radii refuted them."""
-  audit = results.certificate_audit
-  return audit is not None and audit.verdict == audits_lib.VIOLATED
-
-
 def _privacy(results: results_lib.Results, leak: str) -> str:
   statement = results.privacy
   if statement is None or statement.proven is None or leak:
@@ -119,9 +112,9 @@ def _privacy(results: results_lib.Results, leak: str) -> str:
 
 def _robustness(results: results_lib.Results) -> str:
   smoothed = results.smoothed
-  if smoothed is None or smoothed.kind != "proven" or radii_refuted(results):
+  if smoothed is None or not smoothed.proven or results.radii_refuted:
     return ""
-  point = metrics_lib.headline_radius(smoothed)
+  point = headlines.headline_radius(smoothed)
   how = "with certainty"
   if not smoothed.deterministic:
     how = "with a confidence that is not stated"
@@ -137,7 +130,7 @@ def _robustness(results: results_lib.Results) -> str:
   )
 
 
-def _interval(bounds: metrics_lib.Interval | None) -> str:
+def _interval(bounds: schema.Interval | None) -> str:
   if bounds is None:
     return ""
   return f" (95% interval {formats.interval(bounds)})"
@@ -156,7 +149,7 @@ def _clean(results: results_lib.Results) -> str:
 
 
 def _attacked(results: results_lib.Results) -> str:
-  worst = metrics_lib.headline_attack(results.attacks)
+  worst = headlines.headline_attack(results.attacks)
   if worst is None:
     return ""
   return (
@@ -204,7 +197,7 @@ def _membership(results: results_lib.Results) -> str:
 
 def _withstood(results: results_lib.Results) -> str:
   audit = results.certificate_audit
-  if audit is None or not audit.proven or radii_refuted(results):
+  if audit is None or not audit.proven or results.radii_refuted:
     return ""
   found = "none" if not audit.violations else f"{audit.violations}"
   return (
@@ -241,13 +234,12 @@ def _not_private(results: results_lib.Results, leak: str) -> list[str]:
 
 def _not_robust(results: results_lib.Results) -> list[str]:
   smoothed, audit = results.smoothed, results.certificate_audit
-  if radii_refuted(results):
-    word = "certified" if audit.proven else "claimed"
+  if results.radii_refuted:
     return [
-      f"The {word} radii: attacks within them changed {audit.violations} of"
-      f" {audit.count:,} answers, so they are refuted."
+      f"The {audit.word} radii: attacks within them changed"
+      f" {audit.violations} of {audit.count:,} answers, so they are refuted."
     ]
-  if smoothed is not None and smoothed.kind != "proven":
+  if smoothed is not None and not smoothed.proven:
     audited = "not attacked yet" if audit is None else audit.verdict
     return [
       "The claimed radii: no theorem known to us supports them (attacks within"
@@ -259,7 +251,7 @@ def _not_robust(results: results_lib.Results) -> list[str]:
 def _not_covered(results: results_lib.Results) -> list[str]:
   """Figures that were computed on the private data and are in no budget."""
   found = []
-  names = {name for row in results.history for name in row}
+  names = {name for row in results.history for name in row.figures}
   if any(name.startswith(run_folder.NONPRIVATE) for name in names):
     found.append("training statistics under nonprivate/")
   if results.membership is not None:

@@ -18,12 +18,11 @@ from typing import Callable
 import numpy as np
 
 from tf_privrob import files
+from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob.privacy import statement as statement_lib
-from tf_privrob.report import audits as audits_lib
+from tf_privrob.records import membership
 from tf_privrob.report import counted
-from tf_privrob.report import leakage as leakage_lib
-from tf_privrob.report import metrics as metrics_lib
 
 NESTED = "run"  # experiments keep a model's run folder in <model>/run
 _EXAMPLE_RANKS = {
@@ -41,53 +40,54 @@ class Results:
   """The parts of a run; None or empty where a part was not run."""
 
   run_dir: str
-  config: Mapping[str, Any]
-  run: Mapping[str, Any]
-  history: tuple[Mapping[str, Any], ...]
-  privacy: statement_lib.PrivacyStatement | None
-  clean: metrics_lib.Accuracy | None
-  attacks: tuple[metrics_lib.AttackResult, ...]
-  smoothed: metrics_lib.Smoothed | None
-  examples: Mapping[str, np.ndarray] | None
-  commands: tuple[str, ...]
-  problems: tuple[str, ...]
-  membership: leakage_lib.Membership | None = None
-  audits: tuple[audits_lib.Audit, ...] = ()
-  certificate_audit: audits_lib.CertificateAudit | None = None
+  config: records.Config | None = None
+  run: records.Run = records.Run()  # noqa: RUF009  (a frozen record)
+  history: tuple[records.Epoch, ...] = ()
+  privacy: statement_lib.PrivacyStatement | None = None
+  clean: records.Accuracy | None = None
+  attacks: tuple[records.AttackResult, ...] = ()
+  smoothed: records.Radii | None = None
+  examples: Mapping[str, np.ndarray] | None = None
+  commands: tuple[str, ...] = ()
+  problems: tuple[str, ...] = ()
+  membership: records.Membership | None = None
+  audits: tuple[records.Audit, ...] = ()
+  certificate_audit: records.CertificateAudit | None = None
 
   @property
   def title(self) -> str:
     """What was trained on what; the folder's name where that is unknown."""
-    if not self.config:
+    if self.config is None:
       return f"Run {pathlib.Path(self.run_dir).name}"
     return f"{self.method} on {self.dataset}"
 
   @property
   def method(self) -> str:
     """The method's name as people write it."""
-    name = str(self.config.get("method") or "unknown method")
+    name = (self.config and self.config.method) or "unknown method"
     return {"dp_sgd": "DP-SGD"}.get(name, name)
 
   @property
   def dataset(self) -> str:
     """The data set's name."""
-    name = self.config.get("dataset") or self.section("dataset").get("name")
-    return str(name or "unknown data set")
+    name = (self.config and self.config.dataset) or self.run.dataset.name
+    return name or "unknown data set"
 
   @property
   def network(self) -> str:
     """The network's name."""
-    return str(self.config.get("network") or "unknown network")
+    return (self.config and self.config.network) or "unknown network"
 
   @property
   def attack_names(self) -> tuple[str, ...]:
     """Every attack once, in the order in which it was first run."""
     return tuple(dict.fromkeys(attack.name for attack in self.attacks))
 
-  def section(self, name: str) -> Mapping[str, Any]:
-    """A nested object of run.json, or an empty one."""
-    value = self.run.get(name)
-    return value if isinstance(value, Mapping) else {}
+  @property
+  def radii_refuted(self) -> bool:
+    """Whether attacks within the radii refuted them."""
+    audit = self.certificate_audit
+    return audit is not None and audit.violated
 
 
 class _Reader:
@@ -111,6 +111,12 @@ class _Reader:
     ) as error:
       self.problems.append(f"{what}: {error}")
       return None
+
+  def record(self, what: str, payload: Any, kind: type) -> Any:
+    """The record in `payload`; None where there is nothing in it."""
+    if not payload:
+      return None
+    return self.attempt(what, lambda: kind.from_json(payload))
 
   def file(self, folder, name: str, parse: Callable[[Any], Any]) -> Any:
     """What `parse` makes of a JSON file; None if there is none."""
@@ -140,12 +146,11 @@ class _Reader:
         f" ({str(named)[:8]}); it is not shown. Run that step again"
       )
 
-  def audit(self, entry: Mapping[str, Any]) -> audits_lib.Audit:
+  def audit(self, entry: Any) -> records.Audit:
     """An entry of audit.json, if it is about this run."""
-    if not isinstance(entry, Mapping):
-      raise ValueError(f"expected an object, received {entry!r}")
-    self.require_own(entry.get("run_id"), "run_id")
-    return audits_lib.parse_audit(entry)
+    audit = records.Audit.from_json(entry)
+    self.require_own(audit.run_id, "run_id")
+    return audit
 
   def each(self, what: str, entries: Any, parse: Callable[[Any], Any]) -> tuple:
     """The entries that can be read."""
@@ -183,58 +188,77 @@ def read(folder: run_folder.RunFolder) -> Results:
   """Reads the whole run folder."""
   reader = _Reader()
   config = reader.attempt("config.json", lambda: folder.config)
-  run = reader.run = reader.attempt("run.json", lambda: folder.run) or {}
+  reader.run = reader.attempt("run.json", lambda: folder.run) or {}
   privacy = reader.attempt("privacy.json", lambda: counted.read(folder))
   measured = reader.file(folder, "metrics.json", dict) or {}
   history = reader.attempt("history.jsonl", lambda: folder.history)
-  examples = reader.attempt("examples.npz", lambda: _examples(folder, reader))
-  clean = measured.get("clean") and reader.attempt(
-    "metrics.json, clean",
-    lambda: metrics_lib.parse_accuracy(measured["clean"]),
-  )
   if measured.get("complete", True) is not True:
     reader.problems.append(
       "metrics.json: the evaluation was stopped, and what it had not come to is"
       " missing. Go on with python -m tf_privrob evaluate --resume"
     )
-  # Folders of earlier versions call it "smoothed".
-  radii = measured.get("certified") or measured.get("smoothed")
-  kinds = reader.attempt("certificates.csv", lambda: _kinds(folder, radii))
-  smoothed = radii and reader.attempt(
-    "metrics.json, certified",
-    lambda: metrics_lib.parse_smoothed(
-      radii, ("unknown",) if kinds is None else kinds
-    ),
-  )
-  membership = reader.file(folder, leakage_lib.FILE, leakage_lib.parse)
-  entries = reader.file(folder, "audit.json", audits_lib.parse_audits)
-  certificate_audit = reader.file(
-    folder, "certificate_audit.json", audits_lib.parse_certificates
-  )
-  if certificate_audit and smoothed and smoothed.kind != "proven":
-    certificate_audit = dataclasses.replace(certificate_audit, kind="claimed")
+  radii = _radii(folder, reader, measured)
   return Results(
     run_dir=str(folder.path),
-    config=config or {},
-    run=run,
-    history=tuple(history or ()),
+    config=reader.record("config.json", config, records.Config),
+    run=reader.record("run.json", reader.run, records.Run) or records.Run(),
+    history=reader.each("history.jsonl, row", history, records.Epoch.from_json),
     privacy=privacy,
-    clean=clean or None,
+    clean=reader.record(
+      "metrics.json, clean", measured.get("clean"), records.Accuracy
+    ),
     attacks=reader.each(
       "metrics.json, attack",
       measured.get("attacks"),
-      metrics_lib.parse_attack,
+      records.AttackResult.from_json,
     ),
-    smoothed=smoothed or None,
-    examples=examples,
+    smoothed=radii,
+    examples=reader.attempt("examples.npz", lambda: _examples(folder, reader)),
     commands=reader.each(
       "metrics.json, command", measured.get("commands"), str
     ),
-    membership=membership,
-    audits=reader.each("audit.json, audit", entries, reader.audit),
-    certificate_audit=certificate_audit,
+    membership=reader.file(
+      folder, membership.FILE, records.Membership.from_json
+    ),
+    audits=reader.each(
+      "audit.json, audit",
+      reader.file(folder, "audit.json", _audits),
+      reader.audit,
+    ),
+    certificate_audit=_certificate_audit(folder, reader, radii),
     problems=tuple(reader.problems),
   )
+
+
+def _radii(
+  folder: run_folder.RunFolder, reader: _Reader, measured: Mapping[str, Any]
+) -> records.Radii | None:
+  """The radii, which are claims unless all rows say that they are proven."""
+  # Folders of earlier versions call it "smoothed".
+  entry = measured.get("certified") or measured.get("smoothed")
+  kinds = reader.attempt("certificates.csv", lambda: _kinds(folder, entry))
+  radii = reader.record("metrics.json, certified", entry, records.Radii)
+  return radii and radii.of_rows(("unknown",) if kinds is None else kinds)
+
+
+def _certificate_audit(
+  folder: run_folder.RunFolder, reader: _Reader, radii: records.Radii | None
+) -> records.CertificateAudit | None:
+  """The attacks on the radii; what they were made on cannot be more proven."""
+  found = reader.file(
+    folder, "certificate_audit.json", records.CertificateAudit.from_json
+  )
+  if found and radii and not radii.proven:
+    return dataclasses.replace(found, kind="claimed")
+  return found
+
+
+def _audits(payload: Mapping[str, Any]) -> list[Any]:
+  """The entries of audit.json."""
+  entries = payload.get("audits")
+  if not isinstance(entries, list):
+    raise ValueError(f"expected a list under audits, received {entries!r}")
+  return entries
 
 
 def _kinds(folder: run_folder.RunFolder, radii: Any) -> set[str]:

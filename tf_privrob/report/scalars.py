@@ -10,14 +10,15 @@ alone. What was computed on the private training data without noise goes to
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
+from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob.privacy import run_facts
 from tf_privrob.report import formats
-from tf_privrob.report import metrics as metrics_lib
+from tf_privrob.report import headlines
 from tf_privrob.report import results as results_lib
+from tf_privrob.report import views
 
 FOLDER = "tb/report"
 _SECRET = "seed"  # whoever knows it can subtract the noise
@@ -28,15 +29,15 @@ def figures(results: results_lib.Results) -> dict[str, float]:
   found: dict[str, float | None] = {}
   if results.clean is not None:
     found["report/clean_accuracy"] = results.clean.accuracy
-  worst = metrics_lib.headline_attack(results.attacks)
+  worst = headlines.headline_attack(results.attacks)
   if worst is not None:
     found["report/attacked_accuracy"] = worst.accuracy
   for attack in results.attacks:
     size = f"{attack.norm}_{attack.attack_eps:g}"
     found[f"attacked/{attack.name}_{size}"] = attack.accuracy
   smoothed = results.smoothed
-  if smoothed is not None and smoothed.kind == "proven":
-    point = metrics_lib.headline_radius(smoothed)
+  if smoothed is not None and smoothed.proven:
+    point = headlines.headline_radius(smoothed)
     found["report/certified_accuracy"] = point.accuracy
     for point in smoothed.curve:
       name = f"certified/{smoothed.norm}_{point.radius:g}"
@@ -68,9 +69,10 @@ def _nonprivate(results: results_lib.Results) -> dict[str, float | None]:
       name = "_".join(filter(None, (item.strategy, item.score)))
       found[f"nonprivate/membership/{name}"] = item.advantage
   if results.history:
-    for name, value in results.history[-1].items():
+    last = results.history[-1]
+    for name in last.figures:
       if name.startswith(run_folder.NONPRIVATE):
-        found[name] = metrics_lib.as_number(value)
+        found[name] = last.number(name)
   return found
 
 
@@ -80,12 +82,15 @@ def settings(results: results_lib.Results) -> dict[str, Any]:
   A budget that was asked for is a setting, not a guarantee; beside it stands
   what is claimed, proven and audited, in one text.
   """
-  config = results.config
-  found = {name: config.get(name) for name in ("method", "dataset", "network")}
-  fields = config.get("config")
-  if isinstance(fields, Mapping):
-    found.update(_flat(fields, "config."))
-    found.pop(f"config.{_SECRET}", None)
+  config = results.config or records.Config()
+  found = {
+    "method": config.method,
+    "dataset": config.dataset,
+    "network": config.network,
+  }
+  for fact in views.flat(config.config or {}, "config."):
+    if fact.name != f"config.{_SECRET}":
+      found[fact.name] = fact.exact
   if results.privacy is not None:
     found["privacy"] = formats.privacy_figures(results.privacy)
   return {
@@ -95,23 +100,12 @@ def settings(results: results_lib.Results) -> dict[str, Any]:
   }
 
 
-def _flat(fields: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-  """Settings inside of settings under dotted names."""
-  found = {}
-  for name, item in fields.items():
-    inner = isinstance(item, Mapping)
-    found.update(
-      _flat(item, f"{prefix}{name}.") if inner else {f"{prefix}{name}": item}
-    )
-  return found
-
-
 def write(folder: run_folder.RunFolder, results: results_lib.Results) -> None:
   """Replaces what an earlier report wrote for TensorBoard."""
   import tensorflow as tf
   from tensorboard.plugins.hparams import api as hparams
 
-  step = metrics_lib.whole(results.run.get("steps")) or 0
+  step = results.run.steps or 0
   found, chosen = figures(results), settings(results)
   for part in ("", run_folder.NONPRIVATE):
     target = folder.file(part + FOLDER)

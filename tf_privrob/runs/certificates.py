@@ -95,6 +95,7 @@ def audit_run(
   """
   from tf_privrob import certify
   from tf_privrob import models
+  from tf_privrob import records
 
   path = folder.file("certificates.csv")
   if not path.exists():
@@ -118,13 +119,13 @@ def audit_run(
     **settings,
   )
   now = datetime.datetime.now(datetime.timezone.utc)
-  folder.write_json(
-    RESULT,
+  record = records.CertificateAudit.from_json(
     {
       "created": now.isoformat(timespec="seconds"),
       "weights": models.fingerprint(model),
       **result.to_json(),
       "command": command_line,
-    },
+    }
   )
+  folder.write_json(RESULT, record.to_json())
   return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from tf_privrob.runs import train as training
@@ -14,7 +16,7 @@ _GATE_BATCH = 200  # rows in which a network must not mix them
 
 
 def attack_rows(model, dataset, attacks, count, steps, seed, done=()):
-  """Yields (row of metrics.json, result) for each attack and size.
+  """Yields (record for metrics.json, result) for each attack and size.
 
   Args:
     model: Keras classifier that returns logits.
@@ -23,29 +25,30 @@ def attack_rows(model, dataset, attacks, count, steps, seed, done=()):
     count: number of test examples, the first ones.
     steps: of iterative attacks.
     seed: of random starts.
-    done: rows that need not be run again.
+    done: records of those that need not be run again.
   """
   from tf_privrob import attacks as attacks_lib
+  from tf_privrob import records
 
   x, y = dataset.x_test[:count], dataset.y_test[:count]
-  known = {(r["name"], r["norm"], r["attack_eps"], r["count"]) for r in done}
+  known = {(r.name, r.norm, r.attack_eps, r.count) for r in done}
   for name, norm, size in attacks:
     if (name, norm, size, len(x)) in known:
       continue
     attack = _attack(dataset, name, norm, size, steps)
     result = attacks_lib.evaluate(attack, model, x, y, seed)
-    row = {
-      "name": name,
-      "norm": norm,
-      "attack_eps": size,
-      "steps": getattr(attack, "steps", None),
-      "restarts": getattr(attack, "restarts", 1),
-      "accuracy": result.accuracy,
-      "count": result.count,
-      "interval": list(result.interval),
-      "warnings": result.warnings,
-      "seconds": round(result.seconds, 2),
-    }
+    row = records.AttackResult(
+      name=name,
+      norm=norm,
+      attack_eps=size,
+      steps=getattr(attack, "steps", None),
+      restarts=getattr(attack, "restarts", 1),
+      accuracy=result.accuracy,
+      count=result.count,
+      interval=tuple(result.interval),
+      warnings=tuple(result.warnings),
+      seconds=round(result.seconds, 2),
+    )
     yield row, result
 
 
@@ -67,6 +70,7 @@ def chosen_inputs(num_inputs: int, count: int) -> np.ndarray:
 def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
   """Certifies evenly spread test examples; the "certified" part of metrics."""
   from tf_privrob import certify
+  from tf_privrob import records
 
   chosen = chosen_inputs(len(dataset.x_test), count)
   rows = certify.run(
@@ -88,23 +92,23 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
     curve = certify.certified_accuracy(rows, radii)
   else:
     curve = certify.claimed_accuracy(rows, radii)
-  return {
-    "kind": "proven" if proven else "claimed",
-    "smoothing_stddev": getattr(certifier, "smoothing_stddev", None),
-    "norm": rows[0].norm,
-    "method": rows[0].method,
-    "model": rows[0].model,
-    "num_selection": getattr(certifier, "num_selection", None),
-    "num_estimation": getattr(
+  return records.Radii(
+    kind="proven" if proven else "claimed",
+    smoothing_stddev=getattr(certifier, "smoothing_stddev", None),
+    norm=rows[0].norm,
+    method=rows[0].method,
+    model=rows[0].model,
+    num_selection=getattr(certifier, "num_selection", None),
+    num_estimation=getattr(
       certifier, "num_estimation", getattr(certifier, "num_draws", None)
     ),
-    "confidence": rows[0].confidence,
-    "count": len(rows),
-    "abstained": sum(row.abstained for row in rows),
-    "curve": curve,
-    "mean_radius": certify.mean_certified_radius(rows) if proven else None,
-    "seconds": round(sum(row.seconds for row in rows), 2),
-  }
+    confidence=rows[0].confidence,
+    count=len(rows),
+    abstained=sum(row.abstained for row in rows),
+    curve=tuple(map(records.evaluation.CurvePoint.from_json, curve)),
+    mean_radius=certify.mean_certified_radius(rows) if proven else None,
+    seconds=round(sum(row.seconds for row in rows), 2),
+  )
 
 
 def choose_certifier(
@@ -206,6 +210,7 @@ def _evaluate(
   from tf_privrob import binomial
   from tf_privrob import certify
   from tf_privrob import models
+  from tf_privrob import records
   from tf_privrob import validate
   from tf_privrob.certify import certifier as certifier_lib
   from tf_privrob.certify import gate
@@ -225,29 +230,32 @@ def _evaluate(
   checks.num_classes(model, dataset.input_shape)
   predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)
   correct = int((predictions == dataset.y_test).sum())
-  metrics = {
-    "weights": weights,
-    "clean": {
-      "accuracy": correct / len(predictions),
-      "count": len(predictions),
-      "interval": binomial.interval(correct, len(predictions)),
-    },
-    "attacks": list(before.get("attacks", [])),
-    "certified": before.get("certified", before.get("smoothed")),
-    "commands": sorted({*before.get("commands", []), command_line} - {""}),
-    # Whether no attack that was asked for is missing.
-    "attacked": not attacks and before.get("attacked", True) is True,
-    "complete": False,
-  }
-  folder.write_json("metrics.json", metrics)
+  metrics = records.Metrics(
+    weights=weights,
+    clean=records.Accuracy(
+      accuracy=correct / len(predictions),
+      count=len(predictions),
+      interval=binomial.interval(correct, len(predictions)),
+    ),
+    attacks=before.attacks,
+    certified=before.certified,
+    commands=tuple(sorted({*before.commands, command_line} - {""})),
+    attacked=not attacks and before.attacked,
+    complete=False,
+  )
+
+  def write(**changes):
+    nonlocal metrics
+    metrics = dataclasses.replace(metrics, **changes)
+    folder.write_json("metrics.json", metrics.to_json())
+
+  write()
   pictures = {}
   for row, result in attack_rows(
-    model, dataset, attacks, num_attacked, steps, seed, metrics["attacks"]
+    model, dataset, attacks, num_attacked, steps, seed, before.attacks
   ):
-    metrics["attacks"].append(row)
-    folder.write_json("metrics.json", metrics)
-    pictures[row["name"], row["norm"], row["attack_eps"]] = result.x_adv
-  metrics["attacked"] = metrics["attacked"] or bool(attacks)
+    write(attacks=(*metrics.attacks, row))
+    pictures[row.name, row.norm, row.attack_eps] = result.x_adv
   save_pictures(
     folder,
     model,
@@ -258,9 +266,11 @@ def _evaluate(
     steps,
     seed,
   )
+  # Whether no attack that was asked for is missing.
+  changes = {"attacked": metrics.attacked or bool(attacks)}
   if num_certified:
     validate.positive_int(num_certified=num_certified)
-    metrics["certified"] = certify_rows(
+    changes["certified"] = certify_rows(
       model,
       dataset,
       certifier,
@@ -269,47 +279,46 @@ def _evaluate(
       folder.file("certificates.csv"),
       resume,
     )
-  metrics["complete"] = metrics["attacked"]  # by this evaluation or before it
-  folder.write_json("metrics.json", metrics)
-  return metrics
+  # By this evaluation or before it.
+  write(**changes, complete=changes["attacked"])
+  return metrics.to_json()
 
 
-def _kept(folder, weights: str, resume: bool, attacks) -> dict:
+def _kept(folder, weights: str, resume: bool, attacks):
   """The results that stay: all to resume, else those beside a certification."""
+  from tf_privrob import records
+
   if resume:
     return _before(folder, weights)
+  nothing = records.Metrics()
   if attacks:
-    return {}
+    return nothing
   try:
     return _before(folder, weights)
   except ValueError:  # of another model, which this evaluation replaces
-    return {}
+    return nothing
 
 
-def _before(folder, weights: str) -> dict:
+def _before(folder, weights: str):
   """The results to go on with, which must be of these weights."""
-  before = folder.metrics or {}
-  named = before.get("weights", weights)
-  rows = before.get("attacks", [])
-  certified = before.get("certified", before.get("smoothed"))
-  known = {"name", "norm", "attack_eps", "count"}
+  from tf_privrob import records
+
+  found = folder.metrics or {}
+  named = found.get("weights", weights)
   if named != weights:
     raise ValueError(
       f"Expected results of this model to go on with, weights {weights[:8]},"
       f" received those of weights {str(named)[:8]} in"
       f" {folder.file('metrics.json')}. Leave --resume out to replace them."
     )
-  if (
-    not isinstance(rows, list)
-    or not all(isinstance(row, dict) and known <= set(row) for row in rows)
-    or not isinstance(certified, (dict, type(None)))
-    or not isinstance(before.get("commands", []), list)
-  ):
+  try:
+    return records.Metrics.from_json(found)
+  except ValueError as error:
     raise ValueError(
       "Expected results of an evaluation to go on with, received something else"
-      f" in {folder.file('metrics.json')}. Leave --resume out to replace it."
-    )
-  return before
+      f" in {folder.file('metrics.json')} ({error}). Leave --resume out to"
+      " replace it."
+    ) from error
 
 
 def save_pictures(

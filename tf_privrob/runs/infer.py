@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tf_privrob.report import leakage
+from tf_privrob import records
 from tf_privrob.runs import train as training
 
-OUTPUT = leakage.FILE
+OUTPUT = records.membership.FILE
 
 
 def training_data(folder, dataset):
@@ -25,7 +25,7 @@ def training_data(folder, dataset):
   flag_values = training.flags_of(folder.config or {})
   if flag_values.get("public_share") is not None:
     _, dataset = data.split_public(dataset, flag_values["public_share"])
-  trained = (folder.run or {}).get("dataset", {}).get("num_train")
+  trained = records.Run.from_json(folder.run or {}).dataset.num_train
   if trained is None or trained == dataset.num_train:
     return dataset
   if trained > dataset.num_train:
@@ -192,26 +192,27 @@ def infer(
   num_fit = num_fit or default_num_fit(outputs)
   found = strategies(outputs, num_fit, seed, shadow)
   now = datetime.datetime.now(datetime.timezone.utc)
-  payload = {
-    "created": now.isoformat(timespec="seconds"),
-    "weights": models.fingerprint(model),
-    "dataset": dataset.name,
-    "num_members": outputs.num_members,
-    "num_nonmembers": outputs.num_nonmembers,
-    "test_examples_in_training_set": shared,
-    "attack_eps": attack_eps,
-    "attack": outputs.about.get("attack"),
-    "domain": outputs.about.get("domain"),
-    "num_fit": num_fit,
-    "outputs": key,
-    "seed": seed,
-    "seconds": round(time.monotonic() - started, 2),
-    "command": command_line,
-    "bound": bound_of(folder),
-    "strategies": [inference.to_json() for inference in found],
-  }
-  folder.write_json(OUTPUT, payload)
-  return payload
+  judged = [records.Inference.from_json(item.to_json()) for item in found]
+  record = records.Membership(
+    created=now.isoformat(timespec="seconds"),
+    weights=models.fingerprint(model),
+    dataset=dataset.name,
+    num_members=outputs.num_members,
+    num_nonmembers=outputs.num_nonmembers,
+    test_examples_in_training_set=shared,
+    attack_eps=attack_eps,
+    attack=outputs.about.get("attack"),
+    domain=outputs.about.get("domain"),
+    num_fit=num_fit,
+    outputs=key,
+    seed=seed,
+    seconds=round(time.monotonic() - started, 2),
+    command=command_line,
+    bound=bound_of(folder),
+    strategies=tuple(judged),
+  )
+  folder.write_json(OUTPUT, record.to_json())
+  return record.to_json()
 
 
 def run(

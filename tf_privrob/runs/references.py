@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from tf_privrob import files
 from tf_privrob import randomness
+from tf_privrob import records
 from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs import infer as inferring
 from tf_privrob.runs import train as training
@@ -76,10 +78,11 @@ def lira(
       f"Expected {folder.file(inferring.OUTPUT)}, which says who is judged. Run"
       f" first: python -m tf_privrob infer --run_dir={folder.path}"
     )
-  dataset, count = source.dataset, payload["num_members"]
+  record = records.Membership.from_json(payload)
+  dataset, count = source.dataset, record.num_members
   is_in = coins(num_references, 2 * count, seed)
   members, nonmembers, _ = inferring.chosen_points(dataset, count)
-  path = folder.file(f"nonprivate/membership/{payload['outputs']}.npz")
+  path = folder.file(f"nonprivate/membership/{record.outputs}.npz")
   own = membership.score(membership.Outputs.load(path), _SCORE)
   others = inferring.not_chosen(dataset, count)
   points = [np.concatenate(pair) for pair in zip(members, nonmembers)]
@@ -101,16 +104,19 @@ def lira(
     membership.lira(own, found, is_in, mode, seed=seed).to_json()
     for mode in ("online", "offline")
   ]
-  kept = [row for row in payload["strategies"] if row["strategy"] != "lira"]
-  payload["strategies"] = kept + added
-  payload["lira"] = {
-    "references": num_references,
-    "assumption": ASSUMPTION,
-    "seed": seed,
-    "seconds": round(time.monotonic() - started, 2),
-    "command": command_line,
-  }
-  folder.write_json(inferring.OUTPUT, payload)
+  kept = [item for item in record.strategies if item.strategy != "lira"]
+  record = dataclasses.replace(
+    record,
+    strategies=(*kept, *map(records.Inference.from_json, added)),
+    lira={
+      "references": num_references,
+      "assumption": ASSUMPTION,
+      "seed": seed,
+      "seconds": round(time.monotonic() - started, 2),
+      "command": command_line,
+    },
+  )
+  folder.write_json(inferring.OUTPUT, record.to_json())
   return added
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 
+from tf_privrob import records
 from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs.audit import record as audit_record
 
@@ -159,7 +160,7 @@ def short_audit(
     if repeated.steps > 1:
       scope = f"one step of each of {repeated.steps} halfspaces"
   relation = repeated.worlds.neighbouring
-  audit = {
+  entry = {
     "id": store.audit_id,
     "name": kind,
     "label": f"{kind}, {found.statistic}, {canary} canary, {relation}",
@@ -183,6 +184,7 @@ def short_audit(
     "seconds": round(time.monotonic() - started, 2),
     "command": command_line,
   }
+  audit = records.Audit.from_json(entry).to_json()
   stated_lib.append(folder, audit)
   store.close()
   return audit
@@ -265,7 +267,7 @@ def one_run_audit(
   proven = statement.proven and dataclasses.asdict(statement.proven)
   same = _same_release(source.statement, statement)
   created = audit_record.now()
-  audit = {
+  entry = {
     "id": statement.run_id,  # of the second training
     "name": "one_run",
     "label": f"one run, {score} score, {canary} canaries",
@@ -291,6 +293,7 @@ def one_run_audit(
     "seconds": round(time.monotonic() - started, 2),
     "command": command_line,
   }
+  audit = records.Audit.from_json(entry).to_json()
   stated_lib.append(folder, audit)
   _remove_training(folder)
   return audit

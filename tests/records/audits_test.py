@@ -8,7 +8,7 @@ import pytest
 
 from tests.report import leaks
 from tf_privrob import binomial
-from tf_privrob.report import audits
+from tf_privrob import records
 
 SMALL = {"dp_epsilon": 0.4, "dp_delta": 1e-5}
 
@@ -33,7 +33,7 @@ SMALL = {"dp_epsilon": 0.4, "dp_delta": 1e-5}
   ],
 )
 def test_verdict_of_a_privacy_audit(changes, verdict):
-  assert audits.parse_audit(leaks.audit(**changes)).verdict == verdict
+  assert records.Audit.from_json(leaks.audit(**changes)).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_verdict_of_a_privacy_audit(changes, verdict):
 )
 def test_verdict_of_a_certificate_audit(violations, changes, verdict):
   entry = leaks.certificate_audit(violations, **changes)
-  assert audits.parse_certificates(entry).verdict == verdict
+  assert records.CertificateAudit.from_json(entry).verdict == verdict
 
 
 def test_violations_within_alpha_are_those_that_chance_explains():
   for violations in range(1, 8):
     entry = leaks.certificate_audit(violations, allowed=0.01)
-    found = audits.parse_certificates(entry)
+    found = records.CertificateAudit.from_json(entry)
     by_chance = binomial.interval(violations, 100)[0] <= 0.01
     assert (found.verdict == "within alpha") is by_chance
 
@@ -73,16 +73,21 @@ def test_violations_within_alpha_are_those_that_chance_explains():
 def test_radii_of_unknown_kind_are_claims():
   for kind in (None, "certified", "claimed"):
     entry = leaks.certificate_audit(kind=kind)
-    assert not audits.parse_certificates(entry).proven
-  assert audits.parse_certificates(leaks.certificate_audit()).proven
+    assert not records.CertificateAudit.from_json(entry).proven
+  assert records.CertificateAudit.from_json(leaks.certificate_audit()).proven
 
 
 @pytest.mark.parametrize(
-  "changes", [{"violations": 101}, {"violations": None}, {"count": "many"}]
+  ("changes", "message"),
+  [
+    ({"violations": 101}, r"0 <= violations <= count, received 101 and 100"),
+    ({"violations": None}, r"violations >= 0, a whole number, received None"),
+    ({"count": "many"}, r"count >= 0, a whole number, received 'many'"),
+  ],
 )
-def test_counts_that_are_none_are_refused(changes):
-  with pytest.raises(ValueError, match=r"0 <= violations <= count, received"):
-    audits.parse_certificates({**leaks.certificate_audit(), **changes})
+def test_counts_that_are_none_are_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
+    records.CertificateAudit.from_json({**leaks.certificate_audit(), **changes})
 
 
 def _inflated(*counts):
@@ -105,7 +110,7 @@ def _inflated(*counts):
   ],
 )
 def test_what_an_audit_could_have_seen(changes, detectable):
-  found = audits.parse_certificates(leaks.certificate_audit(**changes))
+  found = records.CertificateAudit.from_json(leaks.certificate_audit(**changes))
   assert found.detectable == detectable
 
 
@@ -116,17 +121,24 @@ def test_what_an_audit_could_have_seen(changes, detectable):
     _inflated(0, 3, 5, 101),
     [{"factor": 3.0, "violations": 0}, {"factor": 1.1, "violations": 0}],
     [{"factor": 0.5, "violations": 0}],
-    [{"factor": 2.0}],
   ],
 )
 def test_impossible_counts_of_inflated_radii_are_refused(inflated):
   with pytest.raises(
     ValueError, match="expected factors above 1 that increase"
   ):
-    audits.parse_certificates(leaks.certificate_audit(inflated=inflated))
+    records.CertificateAudit.from_json(
+      leaks.certificate_audit(inflated=inflated)
+    )
+
+
+def test_a_factor_without_a_count_is_refused():
+  entry = leaks.certificate_audit(inflated=[{"factor": 2.0}])
+  with pytest.raises(ValueError, match=r"inflated 1 violations >= 0"):
+    records.CertificateAudit.from_json(entry)
 
 
 @pytest.mark.parametrize("audited", [None, -1, "high", float("nan")])
 def test_an_audit_without_a_figure_is_refused(audited):
   with pytest.raises(ValueError, match=r"expected audited >= 0"):
-    audits.parse_audit(leaks.audit(audited=audited))
+    records.Audit.from_json(leaks.audit(audited=audited))

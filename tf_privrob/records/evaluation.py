@@ -1,0 +1,154 @@
+"""What an evaluation measured: metrics.json.
+
+Accuracies come with two-sided Clopper-Pearson intervals at 95%; where a file
+has none, it follows from the count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Optional
+
+from tf_privrob import binomial
+from tf_privrob.records.schema import Count
+from tf_privrob.records.schema import Interval
+from tf_privrob.records.schema import OPTIONAL
+from tf_privrob.records.schema import Record
+from tf_privrob.records.schema import Share
+from tf_privrob.records.schema import Size
+
+
+def _interval(entry, count: int | None) -> Interval | None:
+  """The record's own interval, or the exact one where it has only a count."""
+  if entry.interval is None and count:
+    return binomial.interval(round(entry.accuracy * count), count)
+  return entry.interval
+
+
+@dataclasses.dataclass(frozen=True)
+class Accuracy(Record):
+  """A share of correct examples, of how many, and its 95% interval."""
+
+  accuracy: Share
+  count: Optional[Count] = None
+  interval: Optional[Interval] = None
+
+  def __post_init__(self):
+    self._settle("interval", _interval(self, self.count))
+
+
+@dataclasses.dataclass(frozen=True)
+class AttackResult(Record):
+  """Accuracy left by one attack at one size."""
+
+  accuracy: Share
+  attack_eps: Size
+  name: str = "attack"
+  norm: str = "linf"
+  steps: Optional[Count] = None
+  restarts: Optional[Count] = None
+  count: Optional[Count] = None
+  interval: Optional[Interval] = None
+  warnings: tuple[str, ...] = ()
+  seconds: Optional[float] = None
+
+  def __post_init__(self):
+    self._settle("interval", _interval(self, self.count))
+
+
+@dataclasses.dataclass(frozen=True)
+class CurvePoint(Record):
+  """Share of examples that are correct with a radius of at least `radius`."""
+
+  radius: Size
+  accuracy: Share
+  interval: Optional[Interval] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Radii(Record):
+  """Radii over a set of examples, of a smoothed classifier or the network.
+
+  `kind` is "proven" where a theorem supports every radius and "claimed"
+  where only a paper says so; whatever else a file says is a claim. Radii of
+  confidence 1 are found without randomness and are of the network itself.
+  """
+
+  curve: tuple[CurvePoint, ...]
+  kind: Optional[str] = "proven"
+  smoothing_stddev: Optional[float] = None
+  norm: str = "l2"
+  method: Optional[str] = None
+  model: Optional[str] = None
+  num_selection: Optional[Count] = None
+  num_estimation: Optional[Count] = None
+  confidence: Optional[Share] = None
+  count: Optional[Count] = None
+  abstained: Optional[Count] = None
+  mean_radius: Optional[float] = None
+  seconds: Optional[float] = None
+
+  def __post_init__(self):
+    if not self.curve:
+      raise ValueError("expected at least one point in curve, received none")
+    points = (
+      dataclasses.replace(point, interval=_interval(point, self.count))
+      for point in self.curve
+    )
+    self._settle("curve", tuple(sorted(points, key=lambda p: p.radius)))
+    self._settle("kind", "proven" if self.kind == "proven" else "claimed")
+
+  def of_rows(self, kinds: Iterable[str]) -> Radii:
+    """As the rows say as well: one claimed radius makes the curve a claim."""
+    proven = {self.kind, *kinds} == {"proven"}
+    return dataclasses.replace(self, kind="proven" if proven else "claimed")
+
+  @property
+  def proven(self) -> bool:
+    """Whether a theorem supports every radius."""
+    return self.kind == "proven"
+
+  @property
+  def word(self) -> str:
+    """Says certified of proven radii only; a claimed one is called claimed."""
+    return "certified" if self.proven else "claimed"
+
+  @property
+  def deterministic(self) -> bool:
+    """Whether the radii hold for the network itself, with certainty."""
+    return self.confidence == 1
+
+  @property
+  def subject(self) -> str:
+    """What the radii are about."""
+    return "the network itself" if self.deterministic else "smoothed classifier"
+
+
+@dataclasses.dataclass(frozen=True)
+class Metrics(Record):
+  """The whole of metrics.json.
+
+  Attributes:
+    weights: Hash of the weights that were evaluated.
+    clean: Accuracy without an attack.
+    attacks: Results, in the order in which they came.
+    certified: Radii, proven or claimed.
+    smoothed: What versions before called `certified`.
+    commands: That measured it.
+    attacked: Whether no attack that was asked for is missing.
+    complete: Whether the evaluation came to its end.
+  """
+
+  weights: Optional[str] = None
+  clean: Optional[Accuracy] = None
+  attacks: tuple[AttackResult, ...] = ()
+  certified: Optional[Radii] = None
+  smoothed: Optional[Radii] = dataclasses.field(default=None, metadata=OPTIONAL)
+  commands: tuple[str, ...] = ()
+  attacked: bool = True
+  complete: bool = True
+
+  def __post_init__(self):
+    self._settle("certified", self.certified or self.smoothed)
+    self._settle("smoothed", None)
