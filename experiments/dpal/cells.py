@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.grid import engine as grid
+
 # Data sets and whose settings they take: networks, budgets and grids.
 FAMILIES = {
   "mnist_5k": "mnist",
@@ -32,12 +34,6 @@ SIZES = (0.1, 0.2)  # mu_a of Figures 2 and 4-7, inputs in [-1, 1]
 RADII = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # mu_a of Figures 3, 8 and 9
 RADII_METHODS = ("dpal", "sound_dpal")
 DP_DELTA = 1e-5
-_AT_SIZE = {"0.05": 0.8228, "0.6": 0.7240}
-# What the text of the paper says; further values are in its figures only.
-PAPER = {
-  "mnist": {"claimed_at_size": _AT_SIZE, "mean_drop": 0.0176},
-  "cifar10": {"attacked_at_total": {"2": 0.441, "10": 0.4877}},
-}
 _MNIST_TOTALS = tuple(round(0.2 * i, 1) for i in range(1, 11))
 
 
@@ -193,7 +189,7 @@ SCALE_NAMES = ("smoke", "small", "full")
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Cell(grid.Cell):
   """One method at one total budget, and what is done with it.
 
   Attributes:
@@ -212,19 +208,14 @@ class Cell:
     return f"{self.method}-{self.total:g}"
 
   @property
-  def name(self) -> str:
-    """As in --cells; its result is <name>.json."""
-    return f"{self.model}/{self.part}"
+  def kind(self) -> str:
+    """Neither the budget nor the size of an attack changes the time."""
+    return f"{self.method}/{self.part.split('-')[0]}"
 
   @property
   def attack_eps(self) -> float:
     """Of a "linf-<size>" cell."""
     return float(self.part.split("-")[1])
-
-  @property
-  def training(self) -> Cell:
-    """The cell that trains the model of this one."""
-    return dataclasses.replace(self, part="train")
 
 
 def cells(scale: Scale) -> list[Cell]:

@@ -15,7 +15,6 @@ import sys
 from experiments.grid import flags as grid_flags
 from experiments.grid import headlines
 from experiments.grid import page as grid_page
-from experiments.grid import plots as grid_plots
 from experiments.grid import records as grid_records
 from experiments.grid import studies
 from tf_privrob.console import command
@@ -70,21 +69,12 @@ def _group(study, group, store, folder, written) -> str:
   found = store.of(experiment)
   experiment.record["data"] = next(iter(found.values())).data
   experiment.adopt({name: record.figures for name, record in found.items()})
-  results = experiment.results()
-  lines = [f"## {experiment.heading()}, scale {scale}", ""]
   count = f"{len(found)} of {len(experiment.cells)} cells are recorded."
-  lines += [f"{count} {experiment.record['data']}", ""]
-  for table in experiment.tables(results):
-    if table.rows:
-      lines += grid_page.lines(table, "###")
-  for name, caption, figure in experiment.figures(results):
-    if figure is not None:
-      path = folder.file(f"results/{study}-{group}-{name}.svg")
-      path.parent.mkdir(parents=True, exist_ok=True)
-      grid_plots.save(figure, path)
-      written.append(path)
-      lines += [f"![{caption}]({path.name})", ""]
-  lines += [*(f"- {note}" for note in experiment.notes()), ""]
+  prefix = f"results/{study}-{group}-"
+  lines, paths = grid_page.sheet(
+    experiment, experiment.results(), count, folder, prefix, "##"
+  )
+  written += paths
   lines += grid_page.lines(_origins(experiment, found), "###")
   return "\n".join(lines)
 

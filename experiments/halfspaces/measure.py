@@ -153,7 +153,6 @@ def perceptron_cell(cell, scale, dataset) -> dict:
     "updates_per_second": updates / (trained - calibrated),
     "calibration_seconds": round(calibrated - started, 2),
     "training_seconds": round(trained - calibrated, 2),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -178,12 +177,11 @@ def _accuracies(weights: np.ndarray, scale, dataset) -> dict:
   }
 
 
-def cnn_cell(cell, scale, dataset, folder) -> dict:
+def train_cell(cell, scale, dataset, folder) -> dict:
   """DP-SGD as in the paper: batch 250, rate 0.15, clip 1.0."""
   from tf_privrob import methods
   from tf_privrob import run_folder
 
-  started = time.monotonic()
   run = run_folder.RunFolder(folder.file(training.RUN))
   run.file("model.keras").unlink(missing_ok=True)
   config = methods.DPSGDConfig(
@@ -207,7 +205,6 @@ def cnn_cell(cell, scale, dataset, folder) -> dict:
     "noise_multiplier": model.run_record["noise_multiplier"],
     "steps": model.run_record["steps"],
     "accuracy": float((predictions == dataset.y_test).mean()),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -217,7 +214,6 @@ def attack_cell(scale, dataset, model) -> dict:
   What falls at one radius counts as fallen at all larger ones. Without a box,
   as the perceptron's radius has none, and inside the value range.
   """
-  started = time.monotonic()
   rows = grid_rows.chosen_rows(dataset, scale.num_attacked)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   boxes = {"free": grid_rows.NO_BOX, "boxed": dataset.value_range}
@@ -229,7 +225,6 @@ def attack_cell(scale, dataset, model) -> dict:
       name: _robust(model, x, y, scale, dataset.num_classes, box)
       for name, box in boxes.items()
     },
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 
 import numpy as np
 
 from experiments.grid import rows as grid_rows
+from experiments.grid import sheets
 from experiments.smoothing import cells as smoothing_cells
 from tf_privrob.runs import train as training
 
+PUBLISHED = sheets.published(__file__)
 _STEP = 0.05  # of the certified curve
 _RULES_RADII = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
 _INSIDE = 0.999  # attacks stay off the rim, where rounding decides
@@ -58,7 +59,6 @@ def train_cell(cell, scale, dataset, folder) -> dict:
   from tf_privrob import models
   from tf_privrob import run_folder
 
-  started = time.monotonic()
   run = run_folder.RunFolder(folder.file(training.RUN))
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
@@ -85,7 +85,6 @@ def train_cell(cell, scale, dataset, folder) -> dict:
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
     "config": dataclasses.asdict(config),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -116,11 +115,9 @@ def certify_cell(cell, scale, dataset, model, folder) -> dict:
   """The certified curve and the average certified radius."""
   from tf_privrob import certify
 
-  started = time.monotonic()
   found = certificates(cell, scale, dataset, model, folder)
   largest = max(row.radius for row in found)
-  published = smoothing_cells.PUBLISHED.get(dataset.name, {})
-  marks = published.get("accuracy", {}).get(cell.stddev, {})
+  marks = published_accuracy(dataset.name, cell.stddev)
   radii = np.arange(0, largest + _STEP, _STEP).round(2)
   edge = math.floor(1000 * largest) / 1000  # where unanimous votes end
   radii = sorted({*radii.tolist(), edge, *marks})
@@ -136,8 +133,14 @@ def certify_cell(cell, scale, dataset, model, folder) -> dict:
     "curve": certify.certified_accuracy(found, radii),
     "num_draws": sum(row.num_draws for row in found),
     "certify_seconds": round(sum(row.seconds for row in found), 2),
-    "seconds": round(time.monotonic() - started, 2),
   }
+
+
+def published_accuracy(dataset: str, stddev: float) -> dict[float, float]:
+  """Published certified accuracies by radius, {} if there are none."""
+  row = sheets.by_value(PUBLISHED, dataset, "noise").get(stddev)
+  figures = row.figures if row else {}
+  return {float(k): v for k, v in figures.items() if k != "mean_radius"}
 
 
 def standard_error(found) -> float:
@@ -152,7 +155,6 @@ def attack_cell(cell, scale, dataset, model, folder) -> dict:
   A proof that holds lets no class change, but for the failure probability of
   each certificate. The verdict is the majority of fresh draws.
   """
-  started = time.monotonic()
   draws = min(smoothing_cells.draws_of(scale, cell.recipe))
   wanted = dataclasses.replace(cell, part=f"certify-{cell.stddev:g}-{draws}")
   found = certificates(wanted, scale, dataset, model, folder)
@@ -177,7 +179,6 @@ def attack_cell(cell, scale, dataset, model, folder) -> dict:
     "attack_steps": scale.attack_steps,
     "eot_draws": scale.eot_draws,
     "verdict_draws": scale.verdict_draws,
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -187,7 +188,6 @@ def claimed_cell(cell, scale, dataset, model, folder) -> dict:
   Both are about the same model and images. Attacks stay in the value range.
   """
   del folder
-  started = time.monotonic()
   rows = _rows(cell, scale, dataset)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   proven = model.proven_certifier("linf", num_estimation=min(scale.draws))
@@ -214,7 +214,6 @@ def claimed_cell(cell, scale, dataset, model, folder) -> dict:
     "attack_steps": scale.attack_steps,
     "eot_draws": scale.eot_draws,
     "verdict_draws": scale.verdict_draws,
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -225,7 +224,6 @@ def rules_cell(cell, scale, dataset, model, folder) -> dict:
   """
   from tf_privrob import certify
 
-  started = time.monotonic()
   rows = _rows(cell, scale, dataset)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   draws = min(smoothing_cells.draws_of(scale, cell.recipe))
@@ -241,7 +239,7 @@ def rules_cell(cell, scale, dataset, model, folder) -> dict:
     }
   result["operator_norm"] = certifier.operator_norm
   result["noise_scale"] = certifier.scale
-  return {**result, "seconds": round(time.monotonic() - started, 2)}
+  return result
 
 
 def smoothed(model, stddev: float):

@@ -107,7 +107,13 @@ class Cell(grid.BudgetCell):
       return self
     if self.part == "train":
       return Cell(PUBLIC, None, "train")
-    return dataclasses.replace(self, part="train")
+    return super().training
+
+  @property
+  def kind(self) -> str:
+    """Neither the budget nor the size of an attack changes the time."""
+    part = self.part.split("-")[0]
+    return f"{self.recipe}/{part}"
 
 
 def cells(scale: Scale) -> list[Cell]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import numpy as np
 
@@ -43,13 +42,12 @@ def load_parts(name: str, data_dir: str | None) -> Parts:
   )
 
 
-def public_cell(scale, parts: Parts, folder) -> dict:
+def train_public(scale, parts: Parts, folder) -> dict:
   """Trains the classifier on the public part, without privacy."""
   from tf_privrob import binomial
   from tf_privrob import models
   from tf_privrob.runs import public_classifier as public_training
 
-  started = time.monotonic()
   dataset = parts.public
   network = models.by_name(
     scale.classifier, dataset.input_shape, dataset.num_classes, 0
@@ -67,7 +65,6 @@ def public_cell(scale, parts: Parts, folder) -> dict:
     "interval": binomial.interval(correct, dataset.num_test),
     "num_public": dataset.num_train,
     "parameters": network.count_params(),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -83,7 +80,6 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   """Trains, or goes on with a training that was killed; the result."""
   from tf_privrob import run_folder
 
-  started = time.monotonic()
   run = run_folder.RunFolder(folder.file(training.RUN))
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
@@ -112,7 +108,6 @@ def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
     "steps": model.run_record["steps"],
     "sessions": model.run_record["sessions"],
     "config": dataclasses.asdict(config),
-    "seconds": round(time.monotonic() - started, 2),
   }
   if recipe.method == "transdenoiser" and "tally" in model.run_record:
     result["tally"] = model.nonprivate_tally()
@@ -123,7 +118,6 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
   """The certified curve in l_2, in units of [0, 1]; proven for any weights."""
   from tf_privrob import certify
 
-  started = time.monotonic()
   recipe = scale.recipes.get(cell.recipe, transdenoiser_cells.ALONE)
   dataset = _in_range(parts.private, recipe)
   rows = grid_rows.chosen_rows(dataset, recipe.num_images or scale.num_images)
@@ -147,7 +141,6 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
     "mean_radius": certify.mean_certified_radius(found),
     "largest_radius": largest,
     "curve": certify.certified_accuracy(found, radii.tolist()),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -175,7 +168,6 @@ def attack_cell(cell, scale, parts: Parts, model, classifier) -> dict:
   from tf_privrob import binomial
   from tf_privrob.attacks import verdict
 
-  started = time.monotonic()
   recipe = scale.recipes[cell.recipe]
   dataset = parts.private
   rows = grid_rows.chosen_rows(dataset, scale.num_attacked)
@@ -219,7 +211,6 @@ def attack_cell(cell, scale, parts: Parts, model, classifier) -> dict:
     "verdict_draws": scale.verdict_draws,
     "clean_accuracy": float(_judged(judge, x, y).mean()),
     "attacks": found,
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 

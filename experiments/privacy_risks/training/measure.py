@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,6 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
   from tf_privrob import methods
   from tf_privrob import run_folder
 
-  started = time.monotonic()
   run = run_folder.RunFolder(folder.file(training.RUN))
   # Without this cell's result the file may be half of one.
   run.file("model.keras").unlink(missing_ok=True)
@@ -79,7 +77,6 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
     "sessions": model.run_record["sessions"],
     "trained_attack_eps": getattr(config, "attack_eps", None),
     "config": dataclasses.asdict(config),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -98,19 +95,15 @@ def _identity(recipe) -> dict[str, Any]:
   }
 
 
-def clean_cell(recipe, dataset, model) -> dict[str, Any]:
+def clean_cell(recipe, scale, dataset, model) -> dict[str, Any]:
   """Accuracy on all training and all test examples."""
-  started = time.monotonic()
+  del scale
   found = {}
   for part in PARTS:
     x, y = _arrays(dataset, part)
     logits = model.predict(x, _batch_size(dataset), verbose=0)
     found[part] = accuracy(logits.argmax(axis=1) == y)
-  return {
-    **_identity(recipe),
-    **found,
-    "seconds": round(time.monotonic() - started, 2),
-  }
+  return {**_identity(recipe), **found}
 
 
 def attack_cell(recipe, scale, dataset, model) -> dict[str, Any]:
@@ -123,7 +116,6 @@ def attack_cell(recipe, scale, dataset, model) -> dict[str, Any]:
   """
   from tf_privrob import attacks
 
-  started = time.monotonic()
   attack = evaluation_attack(recipe, dataset.value_range)
   found, warnings = {}, []
   for part in PARTS:
@@ -141,7 +133,6 @@ def attack_cell(recipe, scale, dataset, model) -> dict[str, Any]:
     **found,
     "attack": repr(attack),
     "warnings": sorted(set(warnings)),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -174,7 +165,6 @@ def verify_cell(recipe, scale, dataset, model) -> dict[str, Any]:
   """Share of examples that are right and proven so within attack_eps."""
   from tf_privrob import bounds
 
-  started = time.monotonic()
   domain = model.config.sound_domain
   count, size = scale.num_verified, None
   if isinstance(domain, bounds.Dual):
@@ -198,7 +188,6 @@ def verify_cell(recipe, scale, dataset, model) -> dict[str, Any]:
     "certifier": certifier.settings(),
     "certificate": certifier.method,
     "kinds": sorted(kinds),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
