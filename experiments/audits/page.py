@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
 from experiments.audits import cells as audits_cells
 from experiments.grid import page as grid_page
-from experiments.grid import plots as grid_plots
 
 Results = Mapping[str, Mapping[str, Any]]
 
@@ -41,12 +39,6 @@ def tables(experiment, results: Results) -> list[grid_page.Table]:
 def _if_gaussian(result) -> str:
   found = result["gaussian"]
   return "-" if found is None else grid_page.audited(found)
-
-
-def figures(experiment, results: Results) -> Iterator[grid_plots.Figure]:
-  """None."""
-  del experiment, results
-  return iter(())
 
 
 def summary(results: Results) -> grid_page.Table:

@@ -18,7 +18,7 @@ class Row:
     dataset: The data set by name, "" where records are made up.
     cells: A whole name, or a part of the names of several cells.
     minutes: What one cell is guessed to take on two cores.
-    why: What is known once the cells are done.
+    why: What is known once the cells are done; "" for a guess only.
   """
 
   study: str
@@ -29,7 +29,8 @@ class Row:
   why: str
 
 
-AGENDA = tuple(
+GUESSES = tuple(
   Row(**{**row, "minutes": float(row["minutes"])})
   for row in sheets.read(pathlib.Path(__file__).with_name("agenda.csv"))
 )
+AGENDA = tuple(row for row in GUESSES if row.why)

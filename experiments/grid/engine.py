@@ -116,8 +116,8 @@ class Experiment(abc.ABC):
   Attributes:
     study: Its name in `studies.STUDIES`.
     title: Stands above the page.
-    page: The module with `tables`, `figures` and `notes`, each a function of
-      what was run and of the results by cell name, and maybe PUBLISHED.
+    page: The module with `tables`, `notes` and maybe `figures`, each a function
+      of what was run and of the results by cell name, and maybe PUBLISHED.
     axes: Settings that only say which cells there are.
     choices: Settings from which each cell takes the entries that it names.
   """
@@ -310,7 +310,8 @@ class Experiment(abc.ABC):
 
   def figures(self, results: Results) -> Iterable[grid_plots.Figure]:
     """Those that can be drawn from the results."""
-    return self.page.figures(self.record, results)
+    make = getattr(self.page, "figures", None)
+    return make(self.record, results) if make else ()
 
   def notes(self) -> list[str]:
     """How to read it all."""

@@ -34,7 +34,7 @@ class Estimate:
 def of_cells(
   experiment: grid.Experiment,
   records: Mapping[str, grid_records.Record],
-  rows: Sequence[agenda.Row] = agenda.AGENDA,
+  rows: Sequence[agenda.Row] = agenda.GUESSES,
 ) -> dict[str, Estimate]:
   """Estimates by the name of the cell; cells that nobody guessed are not there.
 

@@ -17,8 +17,6 @@ from experiments.dpal import __main__ as dpal
 from experiments.dpal import cells as dpal_cells
 from experiments.dpal import measure as dpal_measure
 from experiments.dpal import page as dpal_page
-from experiments.dpal import plots as dpal_plots
-from experiments.dpal import train as dpal_train
 from experiments.grid import engine as grid
 from experiments.grid import plots as grid_plots
 from tf_privrob import papers
@@ -68,7 +66,7 @@ _TINY = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def digits():
-  return dpal_train.load_dataset("digits", None)
+  return dpal_measure.load_dataset("digits", None)
 
 
 # What is run.
@@ -219,7 +217,7 @@ class _Recorded(dpal.Experiment):
 
 def _recorded(tmp_path, digits, **changes):
   scale = dataclasses.replace(_TINY, **changes)
-  return _Recorded(str(tmp_path), "smoke", digits, scale, "a command")
+  return _Recorded(str(tmp_path), "smoke", scale, digits, "a command")
 
 
 def test_finished_cells_are_never_run_again(tmp_path, digits, capsys):
@@ -266,8 +264,9 @@ def test_results_have_their_place(tmp_path, digits):
   assert (result["part"], result["model"]) == ("linf-0.2", "adlm-2")
   assert not list(tmp_path.rglob("*.tmp"))
   payload = json.loads((tmp_path / "results.json").read_text())
-  assert set(payload) == {"experiment", "paper", "cells"}
-  assert payload["paper"]["mean_drop"] == 0.0176
+  assert set(payload) == {"experiment", "published", "cells"}
+  drop = next(row for row in payload["published"] if row["study"] == "drop")
+  assert drop["figures"] == {"drop": 0.0176}
 
 
 # What is written.
@@ -335,30 +334,30 @@ def test_cifar_has_its_own_numbers():
       **_fake("linf-0.1"),
     }
   }
-  found = dpal_page.tables(results, "cifar10")[-1][2]
+  found = dpal_page.tables({"dataset": "cifar10"}, results)[-1].rows
   assert [row[1:] for row in found] == [
     ["44.10", "50.00"],
     ["48.77", "not run"],
   ]
 
 
-def test_plots_are_written_and_the_page_stands_alone(written):
+def test_plots_are_written_and_the_page_shows_them(written):
   names = ["accuracy_linf_0.1", "accuracy_linf_0.2", "radii", "fallen"]
+  page = (written / "table.md").read_text()
   for name in names:
     tree = xml.etree.ElementTree.parse(written / f"{name}.svg")
     assert tree.getroot().tag.endswith("svg")
-  page = (written / "index.html").read_text()
-  assert page.count("data:image/svg+xml;base64,") == len(names)
-  assert "<script" not in page
-  assert 'src="http' not in page
+    assert f"]({name}.svg)" in page
   assert "none known" in page
   assert "a command" in page
   assert not list(written.glob("*.draft*"))
 
 
 def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
-  results = json.loads((written / "results.json").read_text())["cells"]
-  figure = grid_plots.draw(dpal_plots.accuracy_figure, results, 0.1)
+  results = json.loads((written / "results.json").read_text())
+  record, cells = results["experiment"], results["cells"]
+  specs = {f.name: f for f in dpal_page.figures(record, cells)}
+  figure = grid_plots.draw(specs["accuracy_linf_0.1"])
   labels = [text.get_text() for text in figure.legends[0].get_texts()]
   assert len(labels) == 4
   for label in labels:
@@ -368,7 +367,7 @@ def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
   line = next(x for x in axes.lines if x.get_label().startswith("DPAL"))
   assert list(line.get_xdata()) == [2.0]
   assert list(line.get_ydata()) == [0.5]
-  radii = grid_plots.draw(dpal_plots.radii_figure, results, "mnist")
+  radii = grid_plots.draw(specs["radii"])
   words = [text.get_text() for text in radii.legends[0].get_texts()]
   assert sum("claimed" in word for word in words) == 5
   assert sum(word.startswith("proven") for word in words) == 2
@@ -379,7 +378,7 @@ def test_what_was_not_run_is_left_out(tmp_path, digits):
   experiment = _recorded(tmp_path, digits)
   experiment.open(resume=False)
   experiment.write()
-  assert "0 of 14 cells" in (tmp_path / "index.html").read_text()
+  assert "0 of 14 cells" in (tmp_path / "table.md").read_text()
   assert not list(tmp_path.glob("*.svg"))
   experiment.run(grid.select(experiment.cells, "sound_dpal-2/radii"))
   experiment.write()
@@ -453,7 +452,7 @@ _FEW = (0.05, 0.3)  # sizes: every further one is traced anew
 def trained(tmp_path_factory, digits):
   """DPAL and SoundDPAL on digits; DPAL's training is killed and resumed."""
   folder = tmp_path_factory.mktemp("real")
-  experiment = dpal.Experiment(str(folder), "smoke", digits, _TINY)
+  experiment = dpal.Experiment(str(folder), "smoke", _TINY, digits)
   experiment.open(resume=False)
   count = papers.DPAL.count_steps
 
@@ -471,7 +470,7 @@ def trained(tmp_path_factory, digits):
   assert (run / "ledger.jsonl").exists()
   assert not (folder / "dpal-2" / "train.json").exists()
   (run / "model.keras").write_text("half of a model")
-  again = dpal.Experiment(str(folder), "smoke", digits, _TINY)
+  again = dpal.Experiment(str(folder), "smoke", _TINY, digits)
   again.open(resume=True)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(dpal_cells, "RADII", _FEW)
@@ -541,13 +540,13 @@ def test_attacks_on_deterministic_and_randomised_models(trained, monkeypatch):
 
 
 def test_adlm_is_deployed_with_clean_statistics(tmp_path, digits):
-  experiment = dpal.Experiment(str(tmp_path), "smoke", digits, _TINY)
+  experiment = dpal.Experiment(str(tmp_path), "smoke", _TINY, digits)
   cell = dpal_cells.Cell("adlm", 2.0, "train")
   result = experiment.measure(cell)
   assert result["proven"] is None
   assert result["claimed"]["dp_epsilon"] == pytest.approx(2.0)
   folder = run_folder.RunFolder(tmp_path / cell.model)
-  model = dpal_train.load_model(cell, digits, folder)
+  model = dpal_measure.load_model(cell, digits, folder)
   alone = model(digits.x_test[:1]).numpy()
   among = model(digits.x_test[:5]).numpy()[:1]
   np.testing.assert_allclose(alone, among, atol=1e-5)
