@@ -1,13 +1,14 @@
 """Trains the models of `experiments.dpal`, and measures them.
 
-DPAL's pipeline draws noise for every prediction: it is attacked through the
-mean over draws (EOT) and judged by the majority of fresh ones. The others are
+Pipelines that draw noise for every prediction are attacked through the mean
+over draws (EOT) and judged by the majority of fresh ones. The others are
 attacked as they are. Nothing here calls a claimed size proven.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -41,6 +42,8 @@ _NETWORKS = {
   ("dp_sgd", "cifar10"): "dpal_cifar10",
   ("sound_dpal", "mnist"): "tutorial_cnn_tanh",
   ("sound_dpal", "cifar10"): "dpal_cifar10",
+  ("secure_sgd", "mnist"): "secure_sgd_mnist",
+  ("pixeldp", "mnist"): "pixeldp_mnist",
 }
 
 
@@ -237,7 +240,7 @@ def linf_cell(cell, scale, dataset, model, folder) -> dict:
         "seconds": round(result.seconds, 2),
       }
     )
-  randomised = cell.method == "dpal"
+  randomised = cell.method in dpal_cells.NOISY
   return {
     "attack_eps": cell.attack_eps,
     "norm": "linf",
@@ -258,7 +261,7 @@ def radii_cell(cell, scale, dataset, model, folder) -> dict:
     "count": len(x),
     "proven": _proven(cell, scale, model, x, y, folder),
   }
-  if cell.method == "dpal":
+  if cell.method in ("dpal", "secure_sgd"):
     result["claimed"] = _claimed(cell, scale, dataset, model, x, y)
   return result
 
@@ -271,7 +274,7 @@ def _attack(name, size, cell, scale, dataset, model, x, y):
     value_range=dataset.value_range,
     **attacks.accepted(name, attack_eps=size, steps=scale.attack_steps),
   )
-  if cell.method == "dpal":
+  if cell.method in dpal_cells.NOISY:
     target = attacks.eot(model.noisy_logits, scale.eot_draws)
     draws = scale.verdict_draws
   else:
@@ -289,8 +292,10 @@ def _proven(cell, scale, model, x, y, folder) -> dict:
     "num_selection": scale.num_selection,
     "num_estimation": scale.num_estimation,
   }
-  if cell.method == "dpal":
+  if cell.method in ("dpal", "secure_sgd"):
     certifier = model.proven_certifier("l2", **draws)
+  elif cell.method == "pixeldp":
+    certifier = model.certifier("l2", **draws)
   else:
     certifier = dataclasses.replace(model.certifier(), **draws)
   rows = certify.run(
@@ -317,24 +322,36 @@ def _proven(cell, scale, model, x, y, folder) -> dict:
 
 
 def _claimed(cell, scale, dataset, model, x, y) -> dict:
-  """Sizes by four formulas from one set of draws, and attacks of each size.
+  """Claimed sizes, and attacks of each size.
 
-  The bounds are on votes, as in the released code: of the paper's and the
-  code's bounds they allow the larger claims.
+  DPAL's by four formulas from one set of draws. The bounds are on votes, as in
+  the released code: of the paper's and the code's bounds they allow the larger
+  claims. SecureSGD's as its released code has them.
   """
-  verified = dataclasses.replace(
-    model.certifier(), bound="clopper_pearson", num_draws=scale.num_draws
-  )
-  estimate = verified.estimate(model, x)
-  correct = estimate.labels == y
+  if cell.method == "dpal":
+    verified = dataclasses.replace(
+      model.certifier(), bound="clopper_pearson", num_draws=scale.num_draws
+    )
+    estimate = verified.estimate(model, x)
+    correct = estimate.labels == y
+    about = {"bound": verified.bound, "psi": verified.psi}
+    sizes_of = {
+      name: functools.partial(sizes_by, name, model, estimate)
+      for name in COMPOSITIONS
+    }
+  else:
+    verified = dataclasses.replace(model.certifier(), num_draws=scale.num_draws)
+    rows = verified.certify(model, x, y)
+    correct = np.array([row.correct for row in rows])
+    sizes = np.array([row.radius for row in rows])
+    about, sizes_of = {}, {"released": lambda size: sizes}
   attacked = [
     _attack("pgd", size, cell, scale, dataset, model, x, y)
     for size in dpal_cells.RADII
   ]
   return {
     "num_draws": scale.num_draws,
-    "bound": verified.bound,
-    "psi": verified.psi,
+    **about,
     "accuracy": float(correct.mean()),
     "attack_steps": scale.attack_steps,
     "eot_draws": scale.eot_draws,
@@ -353,14 +370,14 @@ def _claimed(cell, scale, dataset, model, x, y) -> dict:
         {
           "attack_eps": size,
           **count_fallen(
-            correct & (sizes_by(name, model, estimate, size) >= size),
+            correct & (sizes(size) >= size),
             result,
             x,
           ),
         }
         for size, result in zip(dpal_cells.RADII, attacked)
       ]
-      for name in COMPOSITIONS
+      for name, sizes in sizes_of.items()
     },
   }
 

@@ -25,12 +25,14 @@ _NUMBERS = {
   "mnist": {0.1: "Figure 4", 0.2: "Figures 2, 5", "radii": "Figures 3, 8"},
   "cifar10": {0.1: "Figure 6", 0.2: "Figure 7", "radii": "Figure 9"},
 }
+_SHOWN = (0.05, 0.6)  # sizes that the paper's text has figures for
 # Color and marker of methods and of claims.
 _METHODS = {
   "dpal": ("orange", "o"),
   "adlm": ("purple", "s"),
   "dp_sgd": ("blue", "^"),
   "sound_dpal": ("green", "D"),
+  "secure_sgd": ("pink", "v"),
 }
 _CLAIMS = {
   "paper": ("orange", "o"),
@@ -53,7 +55,7 @@ def tables(experiment, results: Results) -> list[Table]:
 def _published(experiment, study: str) -> dict[float, sheets.Published]:
   """What the paper's text says of this data set, by size or budget."""
   family = dpal_cells.FAMILIES[experiment["dataset"]]
-  return sheets.by_value(PUBLISHED, family, study)
+  return sheets.by_value(PUBLISHED, family, study, "dpal")
 
 
 def _accuracy_table(results: Results) -> Table:
@@ -77,7 +79,7 @@ def _accuracy_table(results: Results) -> Table:
 
 
 def _radii_table(experiment, results: Results) -> Table:
-  dpal, sound = (radii_of(results, name) for name in dpal_cells.RADII_METHODS)
+  dpal, sound = (radii_of(results, name) for name in ("dpal", "sound_dpal"))
   published = _published(experiment, "size")
   names = dpal_measure.COMPOSITIONS
   rows = []
@@ -179,6 +181,73 @@ def radii_of(results: Results, method: str):
   return next((r for r in found if r["method"] == method), None)
 
 
+def summary(results: Results, audits: Results) -> Table:
+  """The six models at one budget; what was not run is called so.
+
+  Args:
+    results: of a scale, by cell name.
+    audits: of one step, by method.
+  """
+  rows = []
+  for method, label in dpal_cells.METHODS.items():
+    model = method if method == "pixeldp" else f"{method}-2"
+    trained = results.get(f"{model}/train", {})
+    attacked = [results.get(f"{model}/linf-{s:g}") for s in dpal_cells.SIZES]
+    radii = results.get(f"{model}/radii")
+    proven = [percent(_proven_at(radii, size)) for size in _SHOWN]
+    budgets = grid_page.budgets(trained) if trained else [grid_page.NOT_RUN] * 3
+    rows.append(
+      [
+        label,
+        " / ".join(budgets),
+        "-" if method == "pixeldp" else _of_a_step(audits.get(method)),
+        percent(trained.get("clean", {}).get("accuracy")),
+        *(percent(_mean(result) if result else None) for result in attacked),
+        *_claimed_robust(method, radii),
+        *(proven if method in dpal_cells.RADII_METHODS else ["-"] * 2),
+        _in_the_text(method),
+      ]
+    )
+  head = ["model", "claimed / proven / audited", "audit of one step", "clean"]
+  head += [f"under attack, {size:g}" for size in dpal_cells.SIZES]
+  head += [f"claimed robust at {size:g}, fallen" for size in _SHOWN]
+  head += [f"proven at {size:g}" for size in _SHOWN]
+  head.append("claimed in the paper at 0.05 and 0.6")
+  title = "Six models in the setting of DPAL's paper, MNIST, in %"
+  return Table(title, head, rows)
+
+
+def _of_a_step(audit) -> str:
+  """What an audit of one step says."""
+  if audit is None:
+    return grid_page.NOT_RUN
+  return f"{' / '.join(grid_page.budgets(audit))}: {audit['verdict']}"
+
+
+def _claimed_robust(method: str, radii) -> list[str]:
+  """Shares by the paper's formula, or that of the code, and what fell."""
+  if method not in ("dpal", "secure_sgd"):
+    return ["-"] * len(_SHOWN)
+  if radii is None:
+    return [grid_page.NOT_RUN] * len(_SHOWN)
+  curve = radii["claimed"]["curves"][
+    "paper" if method == "dpal" else "released"
+  ]
+  points = {point["attack_eps"]: point for point in curve}
+  return [
+    f"{percent(points[size]['accuracy'])}, {points[size]['fallen']} of"
+    f" {points[size]['claimed']} fell"
+    for size in _SHOWN
+  ]
+
+
+def _in_the_text(method: str) -> str:
+  """What DPAL's paper says of a method, "-" if nothing."""
+  rows = sheets.by_value(PUBLISHED, "mnist", "size", method)
+  known = [percent(rows[size].figures["claimed"]) for size in sorted(rows)]
+  return " and ".join(known) or "-"
+
+
 # Figures.
 
 
@@ -251,7 +320,7 @@ def _of_attack(result, attack: str):
 
 def _radii_figure(experiment, results):
   """Figures 3, 8 and 9: claimed and proven shares against the size."""
-  dpal, sound = (radii_of(results, name) for name in dpal_cells.RADII_METHODS)
+  dpal, sound = (radii_of(results, name) for name in ("dpal", "sound_dpal"))
   if not dpal and not sound:
     return
   claims = []

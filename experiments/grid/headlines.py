@@ -1,4 +1,4 @@
-"""The generated part of docs/results.md: one line for each headline."""
+"""The generated parts of docs: headlines, the six models, the audits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Callable
 
+from experiments.audits import page as audits_page
+from experiments.dpal import page as dpal_page
 from experiments.grid import page as grid_page
 from experiments.grid import records as grid_records
+from experiments.grid import sheets
 from experiments.grid import studies
 from experiments.halfspaces import cells as halfspaces_cells
+from experiments.privacy_risks.training import page as training_page
+from experiments.smoothing import page as smoothing_page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +54,7 @@ def _fallen(figures: Mapping[str, Any]) -> str:
   return f"{figures['fallen']} of {figures['attacked']} changed class"
 
 
-def _best(figures: Mapping[str, Any]) -> str:
+def _best_margin(figures: Mapping[str, Any]) -> str:
   """The best margin on USPS at dp_epsilon 1 and the paper's dp_delta."""
   budget = (1.0, halfspaces_cells.dp_delta("usps"))
   rows = figures["rows"]
@@ -82,6 +87,17 @@ def _attacked(figures: Mapping[str, Any]) -> str:
   return f"{worst:.2f} % at l_inf {size:g}, the strongest of {len(points)}"
 
 
+def _best(dataset: str) -> dict[float, float]:
+  """The published average certified radius by noise."""
+  rows = sheets.by_value(smoothing_page.PUBLISHED, dataset, "noise")
+  return {stddev: row.figures["mean_radius"] for stddev, row in rows.items()}
+
+
+def _attacked_test(trainer: str) -> str:
+  row = training_page.published_row("uci_har", trainer)
+  return f"{row.figures['adv-test']:.2f}" if row else ""
+
+
 _ACR = "average certified l_2 radius"
 _SMOOTHING = ("smoothing", "full", "mnist")
 HEADLINES = (
@@ -93,7 +109,7 @@ HEADLINES = (
       _radius,
       f"{best:.3f}",
     )
-    for noise, best in ((0.25, 0.748), (0.5, 1.296), (1.0, 1.354))
+    for noise, best in _best("mnist").items()
     for draws in (10_000, 100_000)
   ),
   *(
@@ -106,7 +122,7 @@ HEADLINES = (
       _radius,
       f"{best:.3f}",
     )
-    for noise, best in ((0.25, 0.560), (0.5, 0.903), (1.0, 1.102))
+    for noise, best in _best("fashion_mnist").items()
   ),
   Headline(
     "attacks inside the flagship's certified radii",
@@ -156,7 +172,7 @@ HEADLINES = (
       "full",
       "usps",
       f"perceptron/{name}-100",
-      _best,
+      _best_margin,
     )
     for noise, name in (("ten (proven)", "joint"), ("one (paper)", "literal"))
   ),
@@ -168,19 +184,52 @@ HEADLINES = (
       "uci_har",
       f"uci_har-{name}/attack",
       _accuracy("test"),
-      published,
+      _attacked_test(name),
     )
-    for title, name, published in (
-      ("natural training", "natural", "29.69"),
-      ("PGD training", "pgd", "73.84"),
-      ("PGD training with a budget", "private_pgd-3", ""),
+    for title, name in (
+      ("natural training", "natural"),
+      ("PGD training", "pgd"),
+      ("PGD training with a budget", "private_pgd-3"),
     )
   ),
 )
 
 
+# The audits whose step is that of a model in DPAL's setting.
+_AUDITS = {
+  "dpal": "dpal-paper",
+  "adlm": "adlm-paper",
+  "dp_sgd": "dp_sgd-3",
+  "sound_dpal": "dpal-sound",
+  "secure_sgd": "secure_sgd-released",
+}
+
+
+def _figures(store: grid_records.Store, *place: str) -> dict[str, Mapping]:
+  """What is recorded of a study at a scale, by cell."""
+  found = store.of(studies.described(*place, "runs/studies"))
+  return {name: record.figures for name, record in found.items()}
+
+
+def six_models(store: grid_records.Store) -> grid_page.Table:
+  """DPAL, its heir and its rivals, from records."""
+  audits = _figures(store, "audits", "full", "")
+  steps = {
+    method: audits[f"audits/{name}"]
+    for method, name in _AUDITS.items()
+    if f"audits/{name}" in audits
+  }
+  return dpal_page.summary(_figures(store, "dpal", "small", "mnist"), steps)
+
+
+def audits(store: grid_records.Store) -> str:
+  """The table of docs/soundness.md: every case, run or not."""
+  table = audits_page.summary(_figures(store, "audits", "full", ""))
+  return "\n".join(grid_page.lines(table, "###")[2:]).strip()
+
+
 def markdown(store: grid_records.Store) -> str:
-  """The table, with the command where there is no record yet."""
+  """Headlines, with the command where there is no record, and six models."""
   rows = []
   for headline in HEADLINES:
     place = (headline.study, headline.scale, headline.dataset)
@@ -188,8 +237,10 @@ def markdown(store: grid_records.Store) -> str:
     record = store.read(headline.study, experiment.group, headline.cell)
     rows.append([headline.title, *_words(headline, experiment, record)])
   head = ["what", "measured", "published", "claimed / proven / audited"]
-  table = grid_page.Table("Headlines", [*head, "date"], rows)
-  return "\n".join(grid_page.lines(table, "##")).strip()
+  tables = [grid_page.Table("Headlines", [*head, "date"], rows)]
+  tables.append(six_models(store))
+  found = [line for table in tables for line in grid_page.lines(table, "##")]
+  return "\n".join(found).strip()
 
 
 def _words(headline: Headline, experiment, record) -> list[str]:

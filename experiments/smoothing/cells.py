@@ -17,9 +17,8 @@ from experiments.grid import engine as grid
 DATASETS = ("digits", "fashion_mnist", "mnist", "mnist_5k", "usps")
 DP_DELTA = 1e-6
 STDDEVS = (0.25, 0.5, 1.0)
-# Of the published figures. It is inferred: the inference script of their
-# authors has 10,000 and the training script 100,000 by default, and the area
-# under the accuracies is the radius for 10,000 only.
+# Of the published figures: their certified accuracies fall to zero where the
+# largest radius of so many draws is.
 PUBLISHED_DRAWS = 10_000
 
 

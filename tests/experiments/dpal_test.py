@@ -80,19 +80,22 @@ def test_every_scale_trains_before_it_measures(scale, family):
     assert cell.training in found[: number + 1]
   parts = {cell.part for cell in found}
   assert parts == {"train", "linf-0.1", "linf-0.2", "radii"}
-  radii = [cell for cell in found if cell.part == "radii"]
-  assert [cell.method for cell in radii] == ["dpal", "sound_dpal"]
-  assert {cell.total for cell in radii} == {2.0 if family == "mnist" else 4.0}
+  radii = {c.method: c.total for c in found if c.part == "radii"}
+  if family == "mnist":
+    budgets = {"dpal": 2.0, "sound_dpal": 2.0, "secure_sgd": 2.0}
+    assert radii == {**budgets, "pixeldp": None}
+  else:
+    assert radii == {"dpal": 4.0, "sound_dpal": 4.0}
 
 
 def test_full_has_the_papers_grids():
   mnist = dpal_cells.cells(dpal_cells.SCALES["full", "mnist"])
-  totals = sorted({cell.total for cell in mnist})
+  totals = sorted({cell.total for cell in mnist if cell.total})
   assert totals == pytest.approx([0.2 * i for i in range(1, 11)])
-  assert len(mnist) == 10 * 4 * 3 + 2
+  assert len(mnist) == 10 * 5 * 3 + 3 + 4  # PixelDP has no budget
   cifar = dpal_cells.cells(dpal_cells.SCALES["full", "cifar10"])
   assert sorted({cell.total for cell in cifar}) == [2, 4, 6, 8, 10]
-  assert len(dpal_cells.cells(dpal_cells.SCALES["smoke", "mnist"])) == 26
+  assert len(dpal_cells.cells(dpal_cells.SCALES["smoke", "mnist"])) == 37
 
 
 def test_a_budget_of_radii_alone_is_trained_where_it_is_needed():
@@ -127,7 +130,11 @@ def test_every_cell_claims_or_spends_its_total(scale, family):
   sizes = dpal_cells.SCALES[scale, family]
   for cell in dpal_cells.cells(sizes):
     config = dpal_cells.settings(cell, sizes, family, 4000)
-    if cell.method in dpal_cells.CLAIMED_ONLY:
+    if cell.method == "pixeldp":
+      assert (cell.total, config.private) == (None, False)
+    elif cell.method == "secure_sgd":  # claims what its accountant says
+      assert config.dp_epsilon == cell.total
+    elif cell.method in dpal_cells.CLAIMED_ONLY:
       assert config.claimed_dp_epsilon == pytest.approx(cell.total)
     else:
       assert (config.dp_epsilon, config.dp_delta) == (cell.total, 1e-5)
@@ -388,6 +395,34 @@ def test_what_was_not_run_is_left_out(tmp_path, digits):
   assert rows[0]["proven, SoundDPAL"] == "31.25"
 
 
+def test_six_models_stand_in_one_table(written):
+  results = json.loads((written / "results.json").read_text())["cells"]
+  audit = {"claimed": _BUDGET, "proven": None, "audited": 5.3}
+  audits = {"dpal": {**audit, "verdict": "refutes claimed"}}
+  table = dpal_page.summary(results, audits)
+  rows = {row[0]: dict(zip(table.head, row)) for row in table.rows}
+  assert list(rows) == list(dpal_cells.METHODS.values())
+  dpal_row = rows["DPAL"]
+  assert dpal_row["claimed / proven / audited"] == "2 / none known / not run"
+  step = "2 / none known / >= 5.3: refutes claimed"
+  assert dpal_row["audit of one step"] == step
+  assert (dpal_row["clean"], dpal_row["under attack, 0.2"]) == (
+    "90.00",
+    "47.50",
+  )
+  fell = "60.00, 17 of 24 fell"
+  assert dpal_row["claimed robust at 0.05, fallen"] == fell
+  assert dpal_row["proven at 0.05"] == "31.25"
+  assert dpal_row["claimed in the paper at 0.05 and 0.6"] == "82.28 and 72.40"
+  secure, pixeldp = rows["SecureSGD, released code"], rows[list(rows)[-1]]
+  for row in (secure, pixeldp):
+    assert row["claimed / proven / audited"] == "not run / not run / not run"
+    assert row["clean"] == row["proven at 0.6"] == "not run"
+  assert secure["claimed robust at 0.6, fallen"] == "not run"
+  assert pixeldp["claimed robust at 0.6, fallen"] == "-"
+  assert pixeldp["claimed in the paper at 0.05 and 0.6"] == "94.19 and 9.08"
+
+
 # What is measured.
 
 
@@ -553,6 +588,36 @@ def test_adlm_is_deployed_with_clean_statistics(tmp_path, digits):
   deployed = model(digits.x_train[:60]).numpy()
   clean = model.network(digits.x_train[:60], training=True).numpy()
   np.testing.assert_allclose(deployed, clean, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_rivals_with_noise_have_claimed_and_proven_sizes(
+  tmp_path, digits, monkeypatch
+):
+  monkeypatch.setattr(dpal_cells, "ATTACKS", {"fgsm": ""})
+  monkeypatch.setattr(dpal_cells, "RADII", _FEW)
+  short = {"l2_clip_norm": 0.1, "redistribution_steps": 2, "epochs": 0.5}
+  train = {
+    "secure_sgd": ("mnist_released", {**short, "batch_size": 64}),
+    "pixeldp": ("mnist_5k", {"construction_size": 0.1, "epochs": 0.3}),
+  }
+  scale = dataclasses.replace(_TINY, train=train)
+  experiment = dpal.Experiment(str(tmp_path), "smoke", scale, digits)
+  experiment.open(resume=False)
+  experiment.run([c for c in experiment.cells if c.part != "linf-0.1"])
+  results = experiment.results()
+  secure, pixeldp = (
+    results[f"{name}/radii"] for name in ("secure_sgd-2", "pixeldp")
+  )
+  (points,) = secure["claimed"]["curves"].values()
+  assert [p["attack_eps"] for p in points] == list(_FEW)
+  assert all(0 <= p["fallen"] <= p["claimed"] <= 4 for p in points)
+  assert "claimed" not in pixeldp
+  for found in (secure, pixeldp):
+    assert found["proven"]["method"] == "gaussian_hidden_tight"
+  assert results["pixeldp/linf-0.2"]["verdict_draws"] == 3
+  assert results["pixeldp/train"]["proven"] is None
+  assert results["secure_sgd-2/train"]["proven"] is None
 
 
 # The binary.
