@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from experiments.dpal import cells as dpal_cells
+from experiments.grid import work
 from tf_privrob import papers
 from tf_privrob.runs import train as training
 
@@ -75,40 +76,21 @@ def train_cell(cell, scale, dataset, folder) -> dict:
     dataset: in [-1, 1].
     folder: `RunFolder` of the model; the run folder is inside.
   """
-  from tf_privrob import binomial
-  from tf_privrob import run_folder
-
-  run = run_folder.RunFolder(folder.file(training.RUN))
-  # Without this cell's result the file may be half of one.
-  run.file("model.keras").unlink(missing_ok=True)
   family = dpal_cells.FAMILIES[dataset.name]
-  config = training.repeatable(
-    dpal_cells.settings(cell, scale, family, dataset.num_train)
-  )
-  name, model = _build(cell, family, config, dataset)
-  training.fit(
-    model,
+  settings = dpal_cells.settings(cell, scale, family, dataset.num_train)
+  name = _network_name(cell, family, dataset)
+  value_range = ",".join(f"{v:g}" for v in VALUE_RANGE)
+  _, found = work.train(
+    lambda config: _build(cell, family, name, config, dataset),
+    settings,
     dataset,
     name,
-    run,
-    None,
-    {"value_range": ",".join(f"{v:g}" for v in VALUE_RANGE)},
+    folder,
+    {"value_range": value_range},
   )
-  model = load_model(cell, dataset, folder)
-  correct = int((predict(model, dataset.x_test) == dataset.y_test).sum())
-  statement = model.privacy_statement()
   return {
-    **training.stated(statement),
-    "caveats": list(statement.caveats),
-    "clean": {
-      "accuracy": correct / dataset.num_test,
-      "count": dataset.num_test,
-      "interval": binomial.interval(correct, dataset.num_test),
-    },
-    "network": name,
-    "steps": model.run_record["steps"],
-    "sessions": model.run_record["sessions"],
-    "config": dataclasses.asdict(config),
+    **found,
+    "clean": work.clean(load_model(cell, dataset, folder), dataset),
   }
 
 
@@ -123,35 +105,26 @@ def load_model(cell, dataset, folder):
   return model
 
 
-def predict(model, x):
-  """Classes by the largest logit, with the noise of training if it has any."""
-  return model.predict(x, batch_size=500, verbose=0).argmax(axis=1)
-
-
-def _build(cell, family, config, dataset):
-  """The network's name and the method around it."""
-  from tf_privrob import methods
-  from tf_privrob import models
-
+def _network_name(cell, family: str, dataset) -> str:
   if cell.method == "adlm":
-    network, other = (
-      _adlm_network(family, dataset, standardized)
-      for standardized in (True, False)
-    )
-    _train_openly(other, dataset, config.relevance_steps)
-    return network.name, papers.AdLM(network, config, relevance_network=other)
+    return f"adlm_{family}"
   name = _NETWORKS[cell.method, family]
   if name.startswith("tutorial") and min(dataset.input_shape[:2]) < 16:
-    name = "dpal_mnist_tanh"  # which takes smaller images
-  network = models.by_name(
-    name,
-    dataset.input_shape,
-    dataset.num_classes,
-    training.network_seed(config),
+    return "dpal_mnist_tanh"  # which takes smaller images
+  return name
+
+
+def _build(cell, family: str, name: str, config, dataset):
+  """The method of a cell."""
+  if cell.method != "adlm":
+    method = dpal_cells.registered_name(cell.method)
+    return work.build(method, name, dataset, config)
+  network, other = (
+    _adlm_network(family, dataset, standardized)
+    for standardized in (True, False)
   )
-  return name, methods.build(
-    dpal_cells.registered_name(cell.method), network, config
-  )
+  _train_openly(other, dataset, config.relevance_steps)
+  return papers.AdLM(network, config, relevance_network=other)
 
 
 def _adlm_network(family: str, dataset, standardized: bool):

@@ -328,5 +328,6 @@ class Experiment(abc.ABC):
     results = self.write_results()
     count = f"{len(results)} of {len(self.cells)} cells."
     lines, _ = grid_page.sheet(self, results, count, self.folder, "", "#")
-    lines += [f"Made by `{self.record['command']}`."]
+    if self.record["command"]:
+      lines.append(f"Made by `{self.record['command']}`.")
     self.folder.write_text("table.md", "\n".join(lines) + "\n")

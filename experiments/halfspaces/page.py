@@ -203,7 +203,7 @@ def _network_table(results: Results) -> Table:
       grid_page.audited(trained["audited"]),
       formats.dp_delta(trained["proven"]["dp_delta"]),
     ]
-    clean = grid_page.percent(trained["accuracy"])
+    clean = grid_page.percent(trained["clean"]["accuracy"])
     if attacked is None:
       rows.append([trained["network"], *budget, clean, "not run"])
       continue

@@ -7,10 +7,9 @@ import math
 
 import numpy as np
 
-from experiments.grid import rows as grid_rows
 from experiments.grid import sheets
+from experiments.grid import work
 from experiments.smoothing import cells as smoothing_cells
-from tf_privrob.runs import train as training
 
 PUBLISHED = sheets.published(__file__)
 _STEP = 0.05  # of the certified curve
@@ -49,43 +48,20 @@ def load_dataset(name: str, data_dir: str | None, holdout: int = 0):
 
 def _rows(cell, scale, dataset) -> np.ndarray:
   count = scale.recipes[cell.recipe].num_images or scale.num_images
-  return grid_rows.chosen_rows(dataset, count)
+  return work.chosen_rows(dataset, count)
 
 
 def train_cell(cell, scale, dataset, folder) -> dict:
   """Trains, or goes on with a training that was killed; the result."""
-  from tf_privrob import binomial
-  from tf_privrob import methods
-  from tf_privrob import models
-  from tf_privrob import run_folder
-
-  run = run_folder.RunFolder(folder.file(training.RUN))
-  # Without this cell's result the file may be half of one.
-  run.file("model.keras").unlink(missing_ok=True)
   recipe = scale.recipes[cell.recipe]
-  config = training.repeatable(
-    smoothing_cells.settings(cell, scale, dataset.num_train)
-  )
-  network = models.by_name(
+  model, found = work.train(
+    lambda config: work.build(recipe.method, recipe.network, dataset, config),
+    smoothing_cells.settings(cell, scale, dataset.num_train),
+    dataset,
     recipe.network,
-    dataset.input_shape,
-    dataset.num_classes,
-    training.network_seed(config),
+    folder,
   )
-  model = methods.build(recipe.method, network, config)
-  training.fit(model, dataset, recipe.network, run, None, {})
-  predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
-  correct = int((predictions == dataset.y_test).sum())
-  return {
-    "label": recipe.label,
-    **training.stated(model.privacy_statement()),
-    "noise_multiplier": model.run_record.get("noise_multiplier"),
-    "clean_accuracy": correct / dataset.num_test,
-    "interval": binomial.interval(correct, dataset.num_test),
-    "steps": model.run_record["steps"],
-    "sessions": model.run_record["sessions"],
-    "config": dataclasses.asdict(config),
-  }
+  return {"label": recipe.label, **found, "clean": work.clean(model, dataset)}
 
 
 def certificates(cell, scale, dataset, model, folder) -> list:
@@ -254,7 +230,7 @@ def smoothed(model, stddev: float):
 
 
 def attack_inside(
-  noisy_logits, x, labels, radii, scale, norm="l2", value_range=grid_rows.NO_BOX
+  noisy_logits, x, labels, radii, scale, norm="l2", value_range=work.NO_BOX
 ) -> np.ndarray:
   """Whether the majority class of each image leaves its label.
 

@@ -40,6 +40,7 @@ def _radius_table(experiment, results: Results) -> Table:
   rows = []
   for result in of_part(results, "certify"):
     known = published.get(result["stddev"])
+    clean = _trained(results, result).get("clean")
     rows.append(
       [
         *who(results, result),
@@ -47,7 +48,7 @@ def _radius_table(experiment, results: Results) -> Table:
         f"{result['draws']:,}",
         f"{result['mean_radius']:.3f} +- {result['standard_error']:.3f}",
         f"{known.figures['mean_radius']:.3f}" if known else "-",
-        grid_page.percent(_trained(results, result).get("clean_accuracy")),
+        grid_page.percent(clean and clean["accuracy"]),
         f"{result['abstained']} of {result['count']}",
       ]
     )

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from experiments.grid import rows as grid_rows
+from experiments.grid import work
 from experiments.transdenoiser import cells as transdenoiser_cells
 from tf_privrob import files
 from tf_privrob.runs import train as training
@@ -44,7 +44,6 @@ def load_parts(name: str, data_dir: str | None) -> Parts:
 
 def train_public(scale, parts: Parts, folder) -> dict:
   """Trains the classifier on the public part, without privacy."""
-  from tf_privrob import binomial
   from tf_privrob import models
   from tf_privrob.runs import public_classifier as public_training
 
@@ -57,12 +56,9 @@ def train_public(scale, parts: Parts, folder) -> dict:
   )
   folder.path.mkdir(parents=True, exist_ok=True)
   files.write_model(folder.file(CLASSIFIER), network)
-  predictions = network.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
-  correct = int((predictions == dataset.y_test).sum())
   return {
     "label": "public classifier, clean inputs",
-    "clean_accuracy": correct / dataset.num_test,
-    "interval": binomial.interval(correct, dataset.num_test),
+    "clean": work.clean(network, dataset),
     "num_public": dataset.num_train,
     "parameters": network.count_params(),
   }
@@ -78,40 +74,27 @@ def load_public(folder):
 
 def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   """Trains, or goes on with a training that was killed; the result."""
-  from tf_privrob import run_folder
-
-  run = run_folder.RunFolder(folder.file(training.RUN))
-  # Without this cell's result the file may be half of one.
-  run.file("model.keras").unlink(missing_ok=True)
   recipe = scale.recipes[cell.recipe]
   dataset = _in_range(parts.private, recipe)
-  config = training.repeatable(
-    transdenoiser_cells.settings(cell, scale, dataset.num_train)
-  )
   name = recipe.denoiser or recipe.network
-  model = training.build(
-    recipe.method,
-    config,
+  model, found = work.train(
+    lambda config: training.build(
+      recipe.method,
+      config,
+      dataset,
+      name,
+      classifier if recipe.denoiser else None,
+      parts.public,
+      _NETWORK_SEED,
+    ),
+    transdenoiser_cells.settings(cell, scale, dataset.num_train),
     dataset,
     name,
-    classifier if recipe.denoiser else None,
-    parts.public,
-    _NETWORK_SEED,
+    folder,
   )
-  training.fit(model, dataset, name, run, None, {})
-  statement = model.privacy_statement()
-  result = {
-    "label": recipe.label,
-    **training.stated(statement),
-    "caveats": list(statement.caveats),
-    "network": name,
-    "steps": model.run_record["steps"],
-    "sessions": model.run_record["sessions"],
-    "config": dataclasses.asdict(config),
-  }
   if recipe.method == "transdenoiser" and "tally" in model.run_record:
-    result["tally"] = model.nonprivate_tally()
-  return result
+    found["tally"] = model.nonprivate_tally()
+  return {"label": recipe.label, **found}
 
 
 def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
@@ -120,7 +103,7 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
 
   recipe = scale.recipes.get(cell.recipe, transdenoiser_cells.ALONE)
   dataset = _in_range(parts.private, recipe)
-  rows = grid_rows.chosen_rows(dataset, recipe.num_images or scale.num_images)
+  rows = work.chosen_rows(dataset, recipe.num_images or scale.num_images)
   found = certify.run(
     _certifier(recipe, scale, model),
     model,
@@ -170,7 +153,7 @@ def attack_cell(cell, scale, parts: Parts, model, classifier) -> dict:
 
   recipe = scale.recipes[cell.recipe]
   dataset = parts.private
-  rows = grid_rows.chosen_rows(dataset, scale.num_attacked)
+  rows = work.chosen_rows(dataset, scale.num_attacked)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   noisy = noisy_logits(recipe, model)
   judge = verdict.judge(noisy, scale.verdict_draws)

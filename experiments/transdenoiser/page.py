@@ -138,7 +138,7 @@ def _training_table(results: Results) -> Table:
   ]
   public = results.get(f"{transdenoiser_cells.PUBLIC}/train")
   if public:
-    accuracy = grid_page.percent(public["clean_accuracy"])
+    accuracy = grid_page.percent(public["clean"]["accuracy"])
     label = f"public classifier: {accuracy} % of clean test images"
     minutes = f"{public['seconds'] / 60:.1f}"
     rows.append([label, "public data", "public data", "-", "-", "-", "-"])

@@ -15,7 +15,7 @@ import tensorflow as tf
 from experiments.grid import engine as grid
 from experiments.grid import page as grid_page
 from experiments.grid import plots as grid_plots
-from experiments.grid import rows as grid_rows
+from experiments.grid import work
 from experiments.smoothing import __main__ as smoothing
 from experiments.smoothing import cells as smoothing_cells
 from experiments.smoothing import measure as smoothing_measure
@@ -153,7 +153,7 @@ def test_every_twentieth_test_image(digits):
     x_test=np.zeros((10_000, 8, 8, 1), np.float32),
     y_test=np.zeros(10_000, np.int64),
   )
-  rows = grid_rows.chosen_rows(many, 500)
+  rows = work.chosen_rows(many, 500)
   np.testing.assert_array_equal(rows, np.arange(0, 10_000, 20))
 
 

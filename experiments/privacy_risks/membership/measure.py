@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.grid import work
 from experiments.privacy_risks.membership import cells as membership_cells
 from experiments.privacy_risks.membership import outputs as asked
 from experiments.privacy_risks.training import cells as robust_training_cells
@@ -150,7 +151,7 @@ def infer_cell(task: asked.Task) -> dict[str, Any]:
       ("train", correct.members),
       ("test", correct.nonmembers),
     ):
-      accuracies[_COLUMNS[kind] + part] = training_measure.accuracy(values)
+      accuracies[_COLUMNS[kind] + part] = work.share(values)
     confidence = membership.score(found, CONFIDENCES[name])
     margin = membership.score(found, f"{kind}_margin")
     best[name] = confidence, membership.oracle(confidence)
