@@ -351,4 +351,11 @@ CASES = {
     f"{_STEPS}, relevance map released before",
     lambda: sound_heir("SoundAdLM"),
   ),
+  "transdenoiser-branch": Case(
+    "TransDenoiser, one draw a batch",
+    "a record that lifts S_min over xi_low",
+    "one full-batch step",
+    lambda: _transdenoiser("branch"),
+    share=0.1,
+  ),
 }

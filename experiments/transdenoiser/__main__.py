@@ -7,8 +7,9 @@ python -m experiments.transdenoiser --scale=full --dataset=mnist \
 Figures 2, 3, 4 and 7 of the paper, claimed beside proven beside audited: the
 certified accuracy against the l_2 radius, the accuracy under attacks crafted
 on the classifier alone and through all that is deployed, and against the
-budget; what the input noise saved; and audits of a step. What is done is on
-disk cell by cell; a killed run goes on with the same command and --resume.
+budget; and what the input noise saved. Audits of a step are among those of
+`experiments.audits`. What is done is on disk cell by cell; a killed run goes on
+with the same command and --resume.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ import sys
 
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
-from experiments.transdenoiser import audit as transdenoiser_audit
 from experiments.transdenoiser import cells as transdenoiser_cells
 from experiments.transdenoiser import measure as transdenoiser_measure
 from experiments.transdenoiser import page as transdenoiser_page
 
 
 class Experiment(grid_models.ModelExperiment):
-  """A public classifier, models around it, and audits.
+  """A public classifier and models around it.
 
   Its data are `Parts`: the public and the private ones.
   """
@@ -41,7 +41,7 @@ class Experiment(grid_models.ModelExperiment):
 
   @classmethod
   def all_cells(cls, scale: transdenoiser_cells.Scale):
-    """The public classifier, the models, the audits."""
+    """The public classifier, then the models."""
     return transdenoiser_cells.cells(scale)
 
   @classmethod
@@ -81,18 +81,14 @@ class Experiment(grid_models.ModelExperiment):
     return transdenoiser_measure.train_cell(cell, *work, self.classifier)
 
   def load(self, cell: transdenoiser_cells.Cell, folder):
-    """The trained model; audits need none."""
+    """The trained model."""
     self._public = None
-    if cell.recipe == transdenoiser_cells.AUDIT:
-      return None
     if cell.recipe == transdenoiser_cells.PUBLIC:
       return self.classifier
     return super().load(cell, folder)
 
   def examine(self, cell: transdenoiser_cells.Cell, model, folder) -> dict:
-    """Certificates, attacks, or an audit."""
-    if cell.recipe == transdenoiser_cells.AUDIT:
-      return transdenoiser_audit.audit_cell(cell, self.scale)
+    """Certificates, or attacks."""
     if cell.part == "certify":
       return super().examine(cell, model, folder)
     return transdenoiser_measure.attack_cell(

@@ -37,13 +37,6 @@ class Case:
   make: object
 
 
-def audit_cell(cell, scale) -> dict:
-  """One audit as a result of the experiment."""
-  case = CASES[cell.part]
-  words = {"label": case.label, "canary": case.canary}
-  return {**words, **run(case, scale.audit_runs)}
-
-
 def run(case: Case, runs: int, seed: int = 0) -> dict:
   """Rates of the test, what they show, and what is claimed and proven."""
   from tf_privrob import privacy

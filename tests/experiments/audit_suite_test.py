@@ -62,6 +62,7 @@ def test_page_never_shows_a_claim_alone(tmp_path):
     ("dpal-paper", "refutes claimed"),
     ("secure_sgd-released", "refutes claimed"),
     ("transdenoiser-paper", "refutes claimed"),
+    ("transdenoiser-branch", "refutes claimed"),
     ("halfspaces-paper", "refutes claimed"),
     ("halfspaces-sound", "below proven"),
     ("secure_sgd-sound", "below proven"),
