@@ -265,7 +265,7 @@ def sound_secure_sgd() -> audit_steps.Runs:
 
 
 def _transdenoiser(name: str) -> audit_steps.Runs:
-  method, records = transdenoiser_audit.CASES[name].make()
+  method, records = transdenoiser_audit.CASES[name]()
   worlds = audit_steps.Worlds(records, np.zeros(len(records), np.int64))
   return audit_steps.Runs(method, worlds, references=100)
 
