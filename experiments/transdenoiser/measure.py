@@ -111,7 +111,7 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
     dataset.y_test[rows],
     csv_path=folder.file("certificates.csv"),
   )
-  unit = _unit(recipe)
+  unit = unit_of(recipe)
   found = [dataclasses.replace(row, radius=row.radius / unit) for row in found]
   largest = max(row.radius for row in found)
   radii = np.arange(0, largest + _STEP, _STEP).round(2)
@@ -221,7 +221,7 @@ def _judged(judge, x, y) -> np.ndarray:
   return np.concatenate(found)
 
 
-def _unit(recipe) -> float:
+def unit_of(recipe) -> float:
   """How long a unit of [0, 1] is for this model."""
   low, high = recipe.value_range
   return high - low

@@ -205,7 +205,7 @@ def test_a_model_on_another_range_is_asked_in_units_of_0_to_1():
   np.testing.assert_allclose(
     logits(tf.constant([0.0, 0.5, 1.0]), None), [-1, 0, 1]
   )
-  assert transdenoiser_measure._unit(recipe) == 2
+  assert transdenoiser_measure.unit_of(recipe) == 2
 
 
 @pytest.mark.slow
