@@ -26,6 +26,7 @@ class Experiment(grid_models.ModelExperiment):
   axes = ("totals", "radii_total")
   choices = ("train",)
   page = dpal_page
+  plan = dpal_cells
   work = dpal_measure
   SCALES = dict.fromkeys(dpal_cells.SCALE_NAMES)
   DATASETS = tuple(dpal_cells.FAMILIES)
@@ -34,11 +35,6 @@ class Experiment(grid_models.ModelExperiment):
   def scale_of(cls, scale_name: str, dataset: str) -> dpal_cells.Scale:
     """That of the family of the data set."""
     return dpal_cells.SCALES[scale_name, dpal_cells.FAMILIES[dataset]]
-
-  @classmethod
-  def all_cells(cls, scale: dpal_cells.Scale):
-    """Model by model, training first."""
-    return dpal_cells.cells(scale)
 
   @classmethod
   def load_data(cls, options, scale):

@@ -339,12 +339,10 @@ def _radii_figure(experiment, results):
       (dpal, "blue", "proven, DPAL, one noise layer"),
       (sound, "green", "proven, SoundDPAL, smoothing"),
     ):
-      points = result["proven"][norm] if result else ()
-      radii = [point["radius"] for point in points]
-      shares = [point["accuracy"] for point in points]
-      more = {"linewidth": 2.4}
-      if points:
-        lines.append(Line(radii, shares, label, color, "-", "step", (), more))
+      look = {"color": color, "more": {"linewidth": 2.4}}
+      if result:
+        points = result["proven"][norm]
+        lines.append(grid_plots.certified(points, label, **look))
   published = _published(experiment, "size")
   if published:
     shares = [row.figures["claimed"] for row in published.values()]

@@ -45,11 +45,13 @@ class ModelExperiment(grid.Experiment):
     command_line: for the page.
 
   Attributes:
+    plan: The module with the `cells` of a scale.
     work: The module with the work of the cells.
     SCALES: All scales by name.
     DATASETS: Names of data sets, where all scales have the same.
   """
 
+  plan: Any = None
   work: Any = None
   SCALES: Mapping[str, Any]
   DATASETS: Sequence[str] = ()
@@ -98,8 +100,8 @@ class ModelExperiment(grid.Experiment):
 
   @classmethod
   def all_cells(cls, scale: Any) -> Sequence[grid.Cell]:
-    """In the order they run."""
-    raise NotImplementedError
+    """In the order they run: model by model, training first."""
+    return cls.plan.cells(scale)
 
   @classmethod
   def stand_in(cls, scale_name: str, dataset: str) -> Any:
@@ -191,7 +193,7 @@ class SeveralDatasets(ModelExperiment):
   def cells_of(cls, scale_name: str, dataset: str) -> Sequence[grid.Cell]:
     """The cells of one data set, or of all."""
     chosen = None if dataset == cls.EVERY else dataset
-    return cls.all_cells(cls.SCALES[scale_name], chosen)
+    return cls.plan.cells(cls.SCALES[scale_name], chosen)
 
   @classmethod
   def stand_in(cls, scale_name: str, dataset: str) -> Any:

@@ -141,6 +141,13 @@ def look(number: int) -> dict[str, str]:
   }
 
 
+def certified(points, label: str, **more: Any) -> Line:
+  """A curve of "accuracy" by "radius", as steps."""
+  x = [point["radius"] for point in points]
+  y = [point["accuracy"] for point in points]
+  return Line(x, y, label, shape="step", **more)
+
+
 def ticks(values: Sequence[float]) -> dict[float, str]:
   """Places with themselves as their texts."""
   return {value: f"{value:g}" for value in sorted(values)}

@@ -28,14 +28,10 @@ class Experiment(grid_models.ModelExperiment):
   axes = ("dp_epsilons", "stddevs", "attacked")
   choices = ("recipes",)
   page = smoothing_page
+  plan = smoothing_cells
   work = smoothing_measure
   SCALES = smoothing_cells.SCALES
   DATASETS = smoothing_cells.DATASETS
-
-  @classmethod
-  def all_cells(cls, scale: smoothing_cells.Scale):
-    """Model by model, training first."""
-    return smoothing_cells.cells(scale)
 
   @classmethod
   def load_data(cls, options, scale: smoothing_cells.Scale):

@@ -189,16 +189,8 @@ def _panels(experiment, results: Results, best) -> list[grid_plots.Panel]:
     for number, name in enumerate(names):
       result = best.get((name, stddev))
       if result:
-        points = result["curve"]
-        lines.append(
-          grid_plots.Line(
-            [point["radius"] for point in points],
-            [point["accuracy"] for point in points],
-            _label(results, result),
-            shape="step",
-            **grid_plots.look(number),
-          )
-        )
+        label, look = _label(results, result), grid_plots.look(number)
+        lines.append(grid_plots.certified(result["curve"], label, **look))
     marks = _marks(experiment, stddev)
     if marks:
       label = "published best, dp_epsilon 2.88 by RDP"

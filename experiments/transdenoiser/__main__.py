@@ -34,15 +34,11 @@ class Experiment(grid_models.ModelExperiment):
   axes = ("dp_epsilons", "attack_norms", "swept_norm")
   choices = ("recipes",)
   page = transdenoiser_page
+  plan = transdenoiser_cells
   work = transdenoiser_measure
   SCALES = transdenoiser_cells.SCALES
   DATASETS = transdenoiser_cells.DATASETS
   _public = None
-
-  @classmethod
-  def all_cells(cls, scale: transdenoiser_cells.Scale):
-    """The public classifier, then the models."""
-    return transdenoiser_cells.cells(scale)
 
   @classmethod
   def stand_in(cls, scale_name: str, dataset: str):

@@ -160,11 +160,9 @@ def figures(experiment, results: Results) -> Iterator[grid_plots.Figure]:
   found = _first(experiment, results, "certify")
   if found:
     lines = [
-      grid_plots.Line(
-        [point["radius"] for point in result["curve"]],
-        [point["accuracy"] for point in result["curve"]],
+      grid_plots.certified(
+        result["curve"],
         label_of(results, result),
-        shape="step",
         **_look(experiment, result),
       )
       for result in found

@@ -45,17 +45,13 @@ class Experiment(grid_models.SeveralDatasets):
   title = "Membership inference"
   choices = ("models",)
   page = membership_page
+  plan = membership_cells
   work = membership_measure
   SCALES = membership_scales.SCALES
 
   def __init__(self, *arguments, robust_dir: str | None = None):
     self.robust_dir = robust_dir
     super().__init__(*arguments)
-
-  @classmethod
-  def all_cells(cls, scale: membership_cells.Scale, dataset=None):
-    """Model by model; of one data set, if there is one."""
-    return membership_cells.cells(scale, dataset)
 
   @classmethod
   def load_data(cls, options, scale: membership_cells.Scale):

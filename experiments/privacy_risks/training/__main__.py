@@ -33,13 +33,9 @@ class Experiment(grid_models.SeveralDatasets):
   title = "Robust training"
   choices = ("recipes",)
   page = robust_training_page
+  plan = robust_training_cells
   work = training_measure
   SCALES = robust_training_scales.SCALES
-
-  @classmethod
-  def all_cells(cls, scale: robust_training_cells.Scale, dataset=None):
-    """Model by model; of one data set, if there is one."""
-    return robust_training_cells.cells(scale, dataset)
 
   @classmethod
   def load_data(cls, options, scale: robust_training_cells.Scale):
