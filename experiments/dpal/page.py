@@ -414,18 +414,21 @@ def notes(experiment, results: Results) -> list[str]:
   dp_delta = formats.dp_delta(dpal_cells.DP_DELTA)
   return [
     "Budgets of DPAL and AdLM are claimed by their papers; proven: none known."
-    f" Those of DP-SGD and SoundDPAL are proven, at delta {dp_delta}. One axis,"
-    " two meanings.",
+    " So is that of SecureSGD's released code, whose accountant stops at the"
+    " total or before. Those of DP-SGD and SoundDPAL are proven, at delta"
+    f" {dp_delta}. One axis, two meanings. PixelDP is trained without a budget.",
     f"Attacks are white-box on what is deployed: {scale['num_attacked']} test"
-    f" images, {scale['attack_steps']} steps, inputs in [-1, 1]. DPAL is"
-    f" attacked through the mean of {scale['eot_draws']} draws at every step,"
-    f" and judged by the majority of {scale['verdict_draws']} fresh ones. A"
-    " stronger attack may lower every accuracy.",
+    f" images, {scale['attack_steps']} steps, inputs in [-1, 1]. DPAL,"
+    " SecureSGD and PixelDP are attacked through the mean of"
+    f" {scale['eot_draws']} draws at every step, and judged by the majority of"
+    f" {scale['verdict_draws']} fresh ones. A stronger attack may lower every"
+    " accuracy.",
     f"Claimed sizes: {scale['num_radii']} test images, {scale['num_draws']}"
     " draws, the bounds on votes of the released code, at the clean image. The"
     " four formulas read the same draws. None of them is proven: see"
     " docs/soundness.md.",
-    "Proven radii: of DPAL from its one noise layer at the input, of SoundDPAL"
+    "Proven radii: of DPAL from its one noise layer at the input, of SecureSGD"
+    " and PixelDP from theirs behind the first weights, of SoundDPAL"
     " by smoothing, each with confidence 99.9 %; in l_inf the l_2 radius over"
     " the root of the number of values. They are about the smoothed"
     " classifiers.",
