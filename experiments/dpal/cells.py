@@ -9,6 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
+from typing import Optional
+
+from experiments.grid import engine as grid
 
 # Data sets and whose settings they take: networks, budgets and grids.
 FAMILIES = {
@@ -24,20 +27,18 @@ METHODS = {
   "adlm": "AdLM",
   "dp_sgd": "DP-SGD",
   "sound_dpal": "SoundDPAL",
+  "secure_sgd": "SecureSGD, released code",
+  "pixeldp": "PixelDP, not private",
 }
 # Methods for whose budget no proof is known: their figures are claims.
-CLAIMED_ONLY = ("dpal", "adlm")
+CLAIMED_ONLY = ("dpal", "adlm", "secure_sgd")
+# Methods that draw noise for every prediction.
+NOISY = ("dpal", "secure_sgd", "pixeldp")
 ATTACKS = {"fgsm": "FGSM", "bim": "I-FGSM", "mim": "MIM", "pgd": "Madry"}
 SIZES = (0.1, 0.2)  # mu_a of Figures 2 and 4-7, inputs in [-1, 1]
 RADII = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # mu_a of Figures 3, 8 and 9
-RADII_METHODS = ("dpal", "sound_dpal")
+RADII_METHODS = ("dpal", "sound_dpal", "secure_sgd", "pixeldp")
 DP_DELTA = 1e-5
-_AT_SIZE = {"0.05": 0.8228, "0.6": 0.7240}
-# What the text of the paper says; further values are in its figures only.
-PAPER = {
-  "mnist": {"claimed_at_size": _AT_SIZE, "mean_drop": 0.0176},
-  "cifar10": {"attacked_at_total": {"2": 0.441, "10": 0.4877}},
-}
 _MNIST_TOTALS = tuple(round(0.2 * i, 1) for i in range(1, 11))
 
 
@@ -48,7 +49,7 @@ class Scale:
   Attributes:
     totals: budgets of Figures 2 and 4-7.
     radii_total: the budget of Figures 3, 8 and 9.
-    train: preset and changed settings of each method.
+    train: preset and changed settings of each method; the others are not run.
     num_attacked: test images under each attack.
     attack_steps: of I-FGSM, MIM and Madry.
     eot_draws: of DPAL's noise, at every step of an attack.
@@ -108,6 +109,10 @@ _FULL = {
 _CIFAR_ADLM = {"relevance_form": "cifar10", "noise": "once"}
 _CIFAR_SGD = {"learning_rate": 1.0, "l2_clip_norm": 1.0, "ema_decay": 0.99}
 _CIFAR_SOUND = {**_CIFAR_SGD, "augmentation_stddev": 0.25, "moment_clip": 12.0}
+# PixelDP's construction bound in the paper. SecureSGD's released clip of 0.001
+# needs days; with this one its step learns. Both on MNIST only.
+_PIXELDP = {"construction_size": 0.1}
+_SECURE_SGD = {"l2_clip_norm": 0.1, "redistribution_steps": 100, "epochs": 6.0}
 # Its network is heavy: a smoke test sees the machinery at work, no more.
 _CIFAR_TINY = {"batch_size": 30, "steps": 3}
 _CIFAR_SHORT = {"batch_size": 64, "epochs": 0.004}
@@ -124,6 +129,8 @@ SCALES = {
       ),
       "dp_sgd": ("mnist_5k", {"epochs": 10}),
       "sound_dpal": ("mnist_5k_sound", {"epochs": 6}),
+      "secure_sgd": ("mnist_released", _SECURE_SGD),
+      "pixeldp": ("mnist_5k", {**_PIXELDP, "epochs": 5}),
     },
     **_SMOKE,
   ),
@@ -135,6 +142,8 @@ SCALES = {
       "adlm": ("mnist_small", {"steps": 300}),
       "dp_sgd": ("mnist", {"epochs": 15}),
       "sound_dpal": ("mnist_sound", {"epochs": 8}),
+      "secure_sgd": ("mnist_released", _SECURE_SGD),
+      "pixeldp": ("mnist", {**_PIXELDP, "epochs": 3}),
     },
     **_SMALL,
   ),
@@ -146,6 +155,8 @@ SCALES = {
       "adlm": ("mnist_paper", {}),
       "dp_sgd": ("mnist", {}),
       "sound_dpal": ("mnist_sound", {}),
+      "secure_sgd": ("mnist_released", _SECURE_SGD),
+      "pixeldp": ("mnist", _PIXELDP),
     },
     **_FULL,
   ),
@@ -193,52 +204,53 @@ SCALE_NAMES = ("smoke", "small", "full")
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Cell(grid.Cell):
   """One method at one total budget, and what is done with it.
 
   Attributes:
     method: one of METHODS.
-    total: the budget; claimed for CLAIMED_ONLY, proven at DP_DELTA otherwise.
+    total: the budget; claimed for CLAIMED_ONLY (of SecureSGD at most claimed:
+      its accountant says what of it was spent), proven at DP_DELTA otherwise;
+      None without one.
     part: "train", "linf-<size>" or "radii".
   """
 
   method: str
-  total: float
+  total: Optional[float]
   part: str
 
   @property
   def model(self) -> str:
     """The sub-folder that the cells of one trained model share."""
+    if self.total is None:
+      return self.method
     return f"{self.method}-{self.total:g}"
 
   @property
-  def name(self) -> str:
-    """As in --cells; its result is <name>.json."""
-    return f"{self.model}/{self.part}"
+  def kind(self) -> str:
+    """Neither the budget nor the size of an attack changes the time."""
+    return f"{self.method}/{self.part.split('-')[0]}"
 
   @property
   def attack_eps(self) -> float:
     """Of a "linf-<size>" cell."""
     return float(self.part.split("-")[1])
 
-  @property
-  def training(self) -> Cell:
-    """The cell that trains the model of this one."""
-    return dataclasses.replace(self, part="train")
-
 
 def cells(scale: Scale) -> list[Cell]:
   """All cells in the order they run: model by model, training first."""
+  attacks = [f"linf-{size:g}" for size in SIZES]
   found = []
   for total in sorted({*scale.totals, scale.radii_total}):
-    for method in METHODS:
-      parts = ["train", *(f"linf-{size:g}" for size in SIZES)]
-      if total not in scale.totals:
-        parts = ["train"]
+    for method in scale.train:
+      parts = attacks if total in scale.totals else []
       if total == scale.radii_total and method in RADII_METHODS:
-        parts.append("radii")
-      if parts != ["train"]:
-        found += [Cell(method, total, part) for part in parts]
+        parts = [*parts, "radii"]
+      if parts and method != "pixeldp":
+        found += [Cell(method, total, part) for part in ("train", *parts)]
+  if "pixeldp" in scale.train:  # which has no budget
+    parts = ("train", *attacks, "radii")
+    found += [Cell("pixeldp", None, part) for part in parts]
   return found
 
 
@@ -278,6 +290,8 @@ def settings(cell: Cell, scale: Scale, family: str, num_train: int):
     budget = {f"dp_epsilon_{n}": share for n, share in zip(names, shares)}
     budget["relevance_examples"] = min(config.relevance_examples, num_train)
     most = num_train
+  elif cell.method == "pixeldp":
+    budget, most = {}, num_train
   else:
     budget = {"dp_epsilon": cell.total, "dp_delta": DP_DELTA}
     most = max(num_train // 4, 1)

@@ -10,37 +10,52 @@ import abc
 import dataclasses
 import difflib
 import sys
+import time
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import Optional
-from typing import Protocol
 
 from experiments.grid import page as grid_page
 from experiments.grid import plots as grid_plots
 from experiments.grid import records as grid_records
 
 _RECORD = "experiment.json"
+Results = Mapping[str, Mapping[str, Any]]  # by cell name
 
 
-class Cell(Protocol):
-  """A frozen dataclass that names one piece of work.
+class Cell:
+  """One piece of work; a subclass is a frozen dataclass that names it.
 
-  Attributes:
-    name: as in --cells; its result is <name>.json.
-    model: the sub-folder that the cells of one trained model share.
-    training: the cell that must be done before: that which trains the model of
-      this one, or makes what the training needs; the cell itself, if none.
+  It has a `part`, what is done, and a `model`: the sub-folder that the cells of
+  one trained model share.
   """
 
-  name: str
+  part: str
   model: str
-  training: Cell
+
+  @property
+  def name(self) -> str:
+    """As in --cells; its result is <name>.json."""
+    return f"{self.model}/{self.part}"
+
+  @property
+  def training(self) -> Cell:
+    """The cell that must be done before; the cell itself, if none.
+
+    It trains the model of this one, or makes what the training needs.
+    """
+    return dataclasses.replace(self, part="train")
+
+  @property
+  def kind(self) -> str:
+    """Cells of one kind, scale and data set take about as long."""
+    return self.name
 
 
 @dataclasses.dataclass(frozen=True)
-class BudgetCell:
+class BudgetCell(Cell):
   """A cell of a model that is known by its recipe and its budget.
 
   Attributes:
@@ -61,9 +76,9 @@ class BudgetCell:
     return f"{self.recipe}-{self.dp_epsilon:g}"
 
   @property
-  def name(self) -> str:
-    """As in --cells; its result is <name>.json."""
-    return f"{self.model}/{self.part}"
+  def kind(self) -> str:
+    """One budget takes as long as another."""
+    return f"{self.recipe}/{self.part}"
 
 
 def select(every: Sequence[Cell], text: str) -> list[Cell]:
@@ -101,12 +116,15 @@ class Experiment(abc.ABC):
   Attributes:
     study: Its name in `studies.STUDIES`.
     title: Stands above the page.
+    page: The module with `tables`, `notes` and maybe `figures`, each a function
+      of what was run and of the results by cell name, and maybe PUBLISHED.
     axes: Settings that only say which cells there are.
     choices: Settings from which each cell takes the entries that it names.
   """
 
   study = ""
   title = ""
+  page: Any = None
   axes: Sequence[str] = ()
   choices: Sequence[str] = ()
 
@@ -130,7 +148,7 @@ class Experiment(abc.ABC):
 
   @abc.abstractmethod
   def measure(self, cell: Cell) -> dict:
-    """The work of one cell; the result has "seconds"."""
+    """The work of one cell."""
 
   # What a result depends on.
 
@@ -188,7 +206,9 @@ class Experiment(abc.ABC):
 
   def payload(self) -> dict[str, Any]:
     """What results.json says besides the cells."""
-    return {"experiment": self.record}
+    rows = getattr(self.page, "PUBLISHED", ())
+    published = [dataclasses.asdict(row) for row in rows]
+    return {"experiment": self.record, "published": published}
 
   def open(self, resume: bool) -> None:
     """Refuses a folder of other settings, or one that is not to be resumed."""
@@ -236,7 +256,7 @@ class Experiment(abc.ABC):
     found = self.folder.read_json(f"{cell.name}.json")
     return found or self._adopted.get(cell.name)
 
-  def results(self) -> dict[str, Mapping[str, Any]]:
+  def results(self) -> Results:
     """What is done, by cell name and in the order of the cells."""
     found = {cell.name: self.result(cell) for cell in self.cells}
     return {name: result for name, result in found.items() if result}
@@ -261,8 +281,10 @@ class Experiment(abc.ABC):
     line = progress.Progress(count, "cells", count - len(left), interval=0)
     for cell in left:
       print(f"cell {cell.name}", file=sys.stderr, flush=True)
+      started = time.monotonic()
       result = {**dataclasses.asdict(cell), "model": cell.model}
       result = files.to_jsonable({**result, **self.measure(cell)})
+      result.setdefault("seconds", round(time.monotonic() - started, 2))
       if self._store:  # first: what is done has its record, whatever happens
         figures = self.compact(result)
         record = grid_records.make(self, cell, figures, self._sources)
@@ -271,7 +293,7 @@ class Experiment(abc.ABC):
       self.write_results()
       line.update(note=f"{cell.name}, {result['seconds']:.0f} s")
 
-  def write_results(self) -> dict[str, Mapping[str, Any]]:
+  def write_results(self) -> Results:
     """results.json; returns the results."""
     results = self.results()
     self.folder.write_json("results.json", {**self.payload(), "cells": results})
@@ -282,41 +304,30 @@ class Experiment(abc.ABC):
 
   # The page.
 
-  @abc.abstractmethod
-  def tables(self, results: Mapping[str, Any]) -> list[grid_page.Table]:
+  def tables(self, results: Results) -> list[grid_page.Table]:
     """Those of the page; the ones without rows are left out."""
+    return self.page.tables(self.record, results)
 
-  def figures(
-    self, results: Mapping[str, Any]
-  ) -> Iterable[tuple[str, str, Any]]:
-    """File name, caption and figure of each; a figure may be None."""
-    del results
-    return ()
+  def figures(self, results: Results) -> Iterable[grid_plots.Figure]:
+    """Those that can be drawn from the results."""
+    make = getattr(self.page, "figures", None)
+    return make(self.record, results) if make else ()
 
-  @abc.abstractmethod
   def notes(self) -> list[str]:
     """How to read it all."""
+    return self.page.notes(self.record, self.results())
 
   def heading(self) -> str:
-    """The title with the data set, where there is one."""
+    """The title with the data set, where there is one, and the scale."""
     name = self.record.get("dataset")
-    return f"{self.title}: {name}" if name else self.title
+    title = f"{self.title}: {name}" if name else self.title
+    return f"{title}, scale {self.record['scale']}"
 
   def write(self) -> None:
-    """results.json, table.md, the figures and index.html."""
+    """results.json, table.md and its figures."""
     results = self.write_results()
-    tables = [table for table in self.tables(results) if table.rows]
-    heading = f"{self.heading()}, scale {self.record['scale']}"
-    text = grid_page.markdown(heading, tables, self.notes())
-    self.folder.write_text("table.md", text)
-    pictures = []
-    for name, caption, figure in self.figures(results):
-      if figure is not None:
-        path = self.folder.file(f"{name}.svg")
-        grid_plots.save(figure, path)
-        svg = path.read_text(encoding="utf-8")
-        pictures.append(grid_page.Picture(name, caption, svg))
-    page = grid_page.html(
-      self.record, self.heading(), len(results), pictures, tables, self.notes()
-    )
-    self.folder.write_text("index.html", page)
+    count = f"{len(results)} of {len(self.cells)} cells."
+    lines, _ = grid_page.sheet(self, results, count, self.folder, "", "#")
+    if self.record["command"]:
+      lines.append(f"Made by `{self.record['command']}`.")
+    self.folder.write_text("table.md", "\n".join(lines) + "\n")

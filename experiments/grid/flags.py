@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Callable
 from typing import Optional
 
 from experiments.grid import engine as grid
 from experiments.grid import records as grid_records
 from tf_privrob.console import command
-
-EVERY = "all"  # data sets, where an experiment has several
-NOT_TIMED = "whose minutes nobody has measured yet"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,93 +39,88 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
-  """What the flags of a study may say, for its checks and its help.
+class OptionsOfSeveral(Options):
+  """Flags of a study whose scales have several data sets.
 
   Attributes:
-    scales: By name, roughly how long all cells of the scale take.
-    datasets: By scale, the names of its data sets; none where it makes its
-      own.
-    cells: Gives the cells of a scale and of one of its data sets, by name.
+    dataset: Name of a data set of the scale, or all of them.
   """
 
-  scales: Mapping[str, str]
-  datasets: Mapping[str, Sequence[str]]
-  cells: Callable[[str, str], Sequence[grid.Cell]]
+  dataset: str = "all"
+
+
+class Study:
+  """A study as a command: what its flags may say, its help and its job.
+
+  Args:
+    experiment: Its class, a `models.ModelExperiment`.
+  """
+
+  def __init__(self, experiment):
+    self.experiment = experiment
+    self.scales = tuple(experiment.SCALES)
 
   def check(self, options: Options) -> list[grid.Cell]:
     """The cells that are wanted; bad flags are refused before any work."""
     from tf_privrob import validate
 
     validate.one_of(self.scales, scale=options.scale)
-    known = self.datasets[options.scale]
+    known = self.experiment.datasets_of(options.scale)
     if known:
       validate.one_of(known, dataset=options.dataset)
     if not options.out_dir:
       raise ValueError(
         "Expected --out_dir, the folder for results and figures."
       )
-    every = self.cells(options.scale, options.dataset)
+    every = self.experiment.cells_of(options.scale, options.dataset)
     return grid.select(every, options.cells)
+
+  def cells(self, scale: str) -> Sequence[grid.Cell]:
+    """Those of a scale, for its first data set."""
+    dataset = (*self.experiment.datasets_of(scale), "")[0]
+    return self.experiment.cells_of(scale, dataset)
+
+  def minutes(self, scale: str) -> str:
+    """What a scale takes, as far as it is measured or guessed."""
+    from experiments.grid import estimates
+
+    return estimates.of_scale(self.experiment, scale)
 
   def about(self) -> str:
     """Scales, data sets and cells, for --help."""
     parts = []
-    for scale, time in self.scales.items():
-      known = self.datasets[scale]
-      names = [cell.name for cell in self.cells(scale, (*known, "")[0])]
+    for scale in self.scales:
+      known = self.experiment.datasets_of(scale)
+      names = [cell.name for cell in self.cells(scale)]
       parts += [
-        f"--scale={scale}: {len(names)} cells, {time}",
+        f"--scale={scale}: {len(names)} cells, {self.minutes(scale)}",
         f"  data sets: {', '.join(known) or 'made up by the study'}",
         f"  cells: {' '.join(names)}",
       ]
     return "\n".join(parts)
 
+  def main(self, options: Options, call: command.Call) -> None:
+    """Runs the cells that the flags ask for, and prints the page."""
+    import tensorflow as tf
 
-def each(scales: Mapping[str, str], sizes: Mapping, cells_of) -> Study:
-  """A study whose scales have several data sets, or "all" of them.
-
-  Args:
-    scales: By name, roughly how long all cells of the scale take.
-    sizes: By name, the scale itself, with `datasets`.
-    cells_of: Gives the cells of a scale and of one of its data sets; of all of
-      them, for None.
-  """
-  return Study(
-    scales,
-    {name: (EVERY, *size.datasets) for name, size in sizes.items()},
-    lambda scale, dataset: cells_of(
-      sizes[scale], None if dataset == EVERY else dataset
-    ),
-  )
+    wanted = self.experiment.possible(options, self.check(options))
+    tf.get_logger().setLevel("ERROR")  # each cell traces its own graphs
+    experiment = self.experiment.made(options, call.line)
+    experiment.open(options.resume)
+    store = grid_records.Store(options.records or grid_records.COMMITTED)
+    if options.resume:
+      found = store.matching(experiment).items()
+      experiment.adopt({name: record.figures for name, record in found})
+    if options.records:
+      experiment.keep(store)
+    experiment.run(wanted)
+    experiment.write()
+    path = experiment.folder.file("table.md")
+    print(path.read_text(encoding="utf-8"))
+    print(f"Page: {path.resolve()}")
 
 
 def start(module) -> None:
   """Runs the module of a study, `python -m experiments.<study>`."""
   name = module.__spec__.name.removesuffix(".__main__")
   command.run(f"python -m {name}", module, sys.argv[1:])
-
-
-def run(make, wanted: list[grid.Cell], options: Options) -> None:
-  """Runs the wanted cells, writes the page and prints the table.
-
-  Args:
-    make: gives the experiment.
-    wanted: from `Study.check`.
-    options: the flags.
-  """
-  import tensorflow as tf
-
-  tf.get_logger().setLevel("ERROR")  # each cell traces its own graphs
-  experiment = make()
-  experiment.open(options.resume)
-  store = grid_records.Store(options.records or grid_records.COMMITTED)
-  if options.resume:
-    found = store.matching(experiment).items()
-    experiment.adopt({name: record.figures for name, record in found})
-  if options.records:
-    experiment.keep(store)
-  experiment.run(wanted)
-  experiment.write()
-  print(experiment.folder.file("table.md").read_text(encoding="utf-8"))
-  print(f"Page: {experiment.folder.file('index.html').resolve()}")

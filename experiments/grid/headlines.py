@@ -1,16 +1,21 @@
-"""The generated part of docs/results.md: one line for each headline."""
+"""The generated parts of docs: headlines, the six models, the audits."""
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping
 from typing import Any
-from typing import Callable
 
+from experiments.audits import page as audits_page
+from experiments.dpal import page as dpal_page
 from experiments.grid import page as grid_page
 from experiments.grid import records as grid_records
+from experiments.grid import sheets
 from experiments.grid import studies
 from experiments.halfspaces import cells as halfspaces_cells
+from experiments.privacy_risks.training import page as training_page
+from experiments.smoothing import page as smoothing_page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +28,7 @@ class Headline:
     scale: The scale by name.
     dataset: The data set by name, "" where records are made up.
     cell: The cell with the figure.
-    show: Gives the words from the figures of the cell.
-    published: The figure to compare with, "" if there is none.
+    show: A key of SHOWN: what of the figures of the cell is shown.
   """
 
   title: str
@@ -32,13 +36,19 @@ class Headline:
   scale: str
   dataset: str
   cell: str
-  show: Callable[[Mapping[str, Any]], str]
-  published: str = ""
+  show: str
+
+
+HEADLINES = tuple(
+  Headline(**row)
+  for row in sheets.read(pathlib.Path(__file__).with_name("headlines.csv"))
+)
 
 
 def _radius(figures: Mapping[str, Any]) -> str:
-  error = f"+- {figures['standard_error']:.3f}"
-  return f"{figures['mean_radius']:.3f} {error}"
+  error = figures.get("standard_error")
+  words = "" if error is None else f" +- {error:.3f}"
+  return f"{figures['mean_radius']:.3f}{words}"
 
 
 def _verdict(figures: Mapping[str, Any]) -> str:
@@ -49,7 +59,7 @@ def _fallen(figures: Mapping[str, Any]) -> str:
   return f"{figures['fallen']} of {figures['attacked']} changed class"
 
 
-def _best(figures: Mapping[str, Any]) -> str:
+def _best_margin(figures: Mapping[str, Any]) -> str:
   """The best margin on USPS at dp_epsilon 1 and the paper's dp_delta."""
   budget = (1.0, halfspaces_cells.dp_delta("usps"))
   rows = figures["rows"]
@@ -66,14 +76,9 @@ def _best(figures: Mapping[str, Any]) -> str:
   )
 
 
-def _accuracy(name: str) -> Callable[[Mapping[str, Any]], str]:
-  def show(figures: Mapping[str, Any]) -> str:
-    found = figures[name]
-    low, high = found["interval"]
-    interval = f"({100 * low:.1f} to {100 * high:.1f})"
-    return f"{100 * found['accuracy']:.2f} {interval} %"
-
-  return show
+def _test(figures: Mapping[str, Any]) -> str:
+  found = figures["test"]
+  return f"{grid_page.with_interval(found['accuracy'], found['interval'])} %"
 
 
 def _attacked(figures: Mapping[str, Any]) -> str:
@@ -82,105 +87,64 @@ def _attacked(figures: Mapping[str, Any]) -> str:
   return f"{worst:.2f} % at l_inf {size:g}, the strongest of {len(points)}"
 
 
-_ACR = "average certified l_2 radius"
-_SMOOTHING = ("smoothing", "full", "mnist")
-HEADLINES = (
-  *(
-    Headline(
-      f"flagship on MNIST, noise {noise:g}, {draws:,} draws: {_ACR}",
-      *_SMOOTHING,
-      f"dp_smooth-3-{noise:g}/certify-{noise:g}-{draws}",
-      _radius,
-      f"{best:.3f}",
-    )
-    for noise, best in ((0.25, 0.748), (0.5, 1.296), (1.0, 1.354))
-    for draws in (10_000, 100_000)
-  ),
-  *(
-    Headline(
-      f"fixed features on Fashion-MNIST, noise {noise:g}, 10,000 draws: {_ACR}",
-      "smoothing",
-      "full",
-      "fashion_mnist",
-      f"scattering-3-{noise:g}/certify-{noise:g}-10000",
-      _radius,
-      f"{best:.3f}",
-    )
-    for noise, best in ((0.25, 0.560), (0.5, 0.903), (1.0, 1.102))
-  ),
-  Headline(
-    "attacks inside the flagship's certified radii",
-    *_SMOOTHING,
-    "dp_smooth-3-0.5/attack-0.5",
-    _fallen,
-  ),
-  *(
-    Headline(title, "audits", "full", "", f"audits/{name}", _verdict)
-    for title, name in (
-      ("audit of DPAL as published, one step", "dpal-paper"),
-      ("audit of AdLM as published, one step", "adlm-paper"),
-      ("audit of SecureSGD's released code, one step", "secure_sgd-released"),
-      ("audit of TransDenoiser, one step", "transdenoiser-paper"),
-      ("audit of ten halfspaces with the noise of one", "halfspaces-paper"),
-      ("audit of DP-SGD, two full-batch steps", "dp_sgd-3"),
-      ("audit of SoundDPAL, two full-batch steps", "dpal-sound"),
-    )
-  ),
-  *(
-    Headline(
-      f"{title} on MNIST, under attack",
-      "dpal",
-      "small",
-      "mnist",
-      f"{name}-2/linf-0.2",
-      _attacked,
-    )
-    for title, name in (
-      ("DPAL", "dpal"),
-      ("SoundDPAL", "sound_dpal"),
-      ("DP-SGD", "dp_sgd"),
-    )
-  ),
-  Headline(
-    f"sound TransDenoiser on MNIST: {_ACR}",
-    "transdenoiser",
-    "small",
-    "mnist",
-    "sound-1/certify",
-    lambda figures: f"{figures['mean_radius']:.3f}",
-  ),
-  *(
-    Headline(
-      f"ten halfspaces on USPS, noise for {noise}",
-      "halfspaces",
-      "full",
-      "usps",
-      f"perceptron/{name}-100",
-      _best,
-    )
-    for noise, name in (("ten (proven)", "joint"), ("one (paper)", "literal"))
-  ),
-  *(
-    Headline(
-      f"{title} on UCI HAR, attacked test accuracy",
-      "training",
-      "full",
-      "uci_har",
-      f"uci_har-{name}/attack",
-      _accuracy("test"),
-      published,
-    )
-    for title, name, published in (
-      ("natural training", "natural", "29.69"),
-      ("PGD training", "pgd", "73.84"),
-      ("PGD training with a budget", "private_pgd-3", ""),
-    )
-  ),
-)
+SHOWN = {
+  "radius": _radius,
+  "verdict": _verdict,
+  "fallen": _fallen,
+  "best_margin": _best_margin,
+  "test": _test,
+  "attacked": _attacked,
+}
+
+
+def published(headline: Headline) -> str:
+  """The figure to compare with, "-" if there is none."""
+  if (headline.study, headline.show) == ("smoothing", "radius"):
+    rows = sheets.by_value(smoothing_page.PUBLISHED, headline.dataset, "noise")
+    stddev = float(headline.cell.split("-")[-2])
+    return f"{rows[stddev].figures['mean_radius']:.3f}"
+  if headline.study == "training":
+    trainer = headline.cell.split("/")[0].removeprefix(f"{headline.dataset}-")
+    row = training_page.published_row(headline.dataset, trainer)
+    return f"{row.figures['adv-test']:.2f}" if row else "-"
+  return "-"
+
+
+# The audits whose step is that of a model in DPAL's setting.
+_AUDITS = {
+  "dpal": "dpal-paper",
+  "adlm": "adlm-paper",
+  "dp_sgd": "dp_sgd-3",
+  "sound_dpal": "dpal-sound",
+  "secure_sgd": "secure_sgd-released",
+}
+
+
+def _figures(store: grid_records.Store, *place: str) -> dict[str, Mapping]:
+  """What is recorded of a study at a scale, by cell."""
+  found = store.of(studies.described(*place, "runs/studies"))
+  return {name: record.figures for name, record in found.items()}
+
+
+def six_models(store: grid_records.Store) -> grid_page.Table:
+  """DPAL, its heir and its rivals, from records."""
+  audits = _figures(store, "audits", "full", "")
+  steps = {
+    method: audits[f"audits/{name}"]
+    for method, name in _AUDITS.items()
+    if f"audits/{name}" in audits
+  }
+  return dpal_page.summary(_figures(store, "dpal", "small", "mnist"), steps)
+
+
+def audits(store: grid_records.Store) -> str:
+  """The table of docs/soundness.md: every case, run or not."""
+  table = audits_page.summary(_figures(store, "audits", "full", ""))
+  return "\n".join(grid_page.lines(table, "###")[2:]).strip()
 
 
 def markdown(store: grid_records.Store) -> str:
-  """The table, with the command where there is no record yet."""
+  """Headlines, with the command where there is no record, and six models."""
   rows = []
   for headline in HEADLINES:
     place = (headline.study, headline.scale, headline.dataset)
@@ -188,20 +152,22 @@ def markdown(store: grid_records.Store) -> str:
     record = store.read(headline.study, experiment.group, headline.cell)
     rows.append([headline.title, *_words(headline, experiment, record)])
   head = ["what", "measured", "published", "claimed / proven / audited"]
-  table = grid_page.Table("Headlines", [*head, "date"], rows)
-  return "\n".join(grid_page.lines(table, "##")).strip()
+  tables = [grid_page.Table("Headlines", [*head, "date"], rows)]
+  tables.append(six_models(store))
+  found = [line for table in tables for line in grid_page.lines(table, "##")]
+  return "\n".join(found).strip()
 
 
 def _words(headline: Headline, experiment, record) -> list[str]:
-  published = headline.published or "-"
   if record is None:
     words = studies.command(
       experiment, headline.scale, headline.dataset, headline.cell
     )
     command = f"`python {' '.join(words)} --records=results`"
-    return [f"not yet recorded: {command}", published, "", ""]
+    return [f"not yet recorded: {command}", published(headline), "", ""]
   link = f"[{record.date}](results/{headline.study}.md)"
-  return [headline.show(record.figures), published, budgets(record), link]
+  shown = SHOWN[headline.show](record.figures)
+  return [shown, published(headline), budgets(record), link]
 
 
 def budgets(record: grid_records.Record) -> str:

@@ -1,21 +1,18 @@
-"""Tables, figures and notes of an experiment as table.md and index.html."""
+"""What the pages of all studies are made of: tables, figures, budgets."""
 
 from __future__ import annotations
 
-import base64
-import pathlib
-import re
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
+from experiments.grid import plots as grid_plots
 from tf_privrob.report import formats
-from tf_privrob.report import rendering
 
-NONE_KNOWN = "none known"
-_MANY = 7  # columns; with more of them a table takes what width there is
+NONE_KNOWN, NOT_RUN = "none known", "not run"
+BUDGETS = ["claimed budget", "proven budget", "audited"]
 
 
 class Table(NamedTuple):
@@ -25,26 +22,22 @@ class Table(NamedTuple):
     title: above it.
     head: names of the columns.
     rows: as many texts each.
-    numeric_from: the first column that is aligned as numbers.
   """
 
   title: str
   head: list[str]
   rows: list[list[str]]
-  numeric_from: int = 1
-
-
-class Picture(NamedTuple):
-  """A figure as SVG text."""
-
-  key: str
-  caption: str
-  svg: str
 
 
 def percent(value: float | None) -> str:
   """An accuracy in points, as the papers give them."""
-  return "not run" if value is None else f"{100 * value:.2f}"
+  return NOT_RUN if value is None else f"{100 * value:.2f}"
+
+
+def with_interval(value: float, interval: Sequence[float], digits=2) -> str:
+  """A share and its interval, in percent."""
+  low, high = interval
+  return f"{100 * value:.{digits}f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def budget(figures: Mapping[str, float] | None, absent: str) -> str:
@@ -81,8 +74,28 @@ def conditions(results: Iterable[Mapping[str, Any]]) -> str:
 def audited(dp_epsilon: float | None) -> str:
   """The lower bound of an audit of the model, or that there was none."""
   if dp_epsilon is None:
-    return "not run"
+    return NOT_RUN
   return f">= {formats.dp_epsilon_lower(dp_epsilon)}"
+
+
+def budgets(result: Mapping[str, Any]) -> list[str]:
+  """Claimed, proven and audited: a claim never stands alone."""
+  return [
+    budget(result.get("claimed"), "none"),
+    proven(result),
+    audited(result.get("audited")),
+  ]
+
+
+def who(results: Mapping[str, Any], result: Mapping[str, Any]) -> list[str]:
+  """Label and the three figures of the budget of the model of a result."""
+  trained = results.get(f"{result['model']}/train", {})
+  return [trained.get("label", result.get("recipe", "")), *budgets(trained)]
+
+
+def of_part(results: Mapping[str, Any], part: str) -> list[Mapping[str, Any]]:
+  """Results whose part begins with this word."""
+  return [r for r in results.values() if r["part"].split("-")[0] == part]
 
 
 def accuracy_at(result, radius: float) -> float:
@@ -93,16 +106,6 @@ def accuracy_at(result, radius: float) -> float:
   return 0.0
 
 
-def markdown(title: str, tables: Sequence[Table], notes: Sequence[str]) -> str:
-  """table.md."""
-  found = [f"# {title}", ""]
-  for table in tables:
-    found += lines(table, "##")
-  found += ["## Notes", ""]
-  found += [f"- {note}" for note in notes]
-  return "\n".join(found) + "\n"
-
-
 def lines(table: Table, marks: str) -> list[str]:
   """A table in Markdown, below a heading with these marks."""
   found = [f"{marks} {table.title}", "", _row(table.head)]
@@ -110,48 +113,43 @@ def lines(table: Table, marks: str) -> list[str]:
   return [*found, *map(_row, table.rows), ""]
 
 
-def html(
-  experiment: Mapping[str, Any],
-  title: str,
-  num_done: int,
-  pictures: Sequence[Picture],
-  tables: Sequence[Table],
-  notes: Sequence[str],
-) -> str:
-  """index.html: all figures and tables in one file.
+def sheet(
+  experiment,
+  results: Mapping[str, Any],
+  count: str,
+  folder,
+  prefix: str,
+  marks: str,
+) -> tuple[list[str], list]:
+  """The page of one experiment in Markdown: tables, figures, notes.
 
   Args:
-    experiment: the record of what was run.
-    title: of the page.
-    num_done: cells that have a result.
-    pictures: above the tables.
-    tables: without the empty ones.
-    notes: how to read it all, in sentences.
+    experiment: Whose `tables`, `figures` and `notes` are shown.
+    results: By cell name.
+    count: How many cells are done, as a sentence.
+    folder: The `RunFolder` that figures are written to.
+    prefix: Of the names of the figures' files.
+    marks: Of the heading; tables have one more.
+
+  Returns:
+    The lines, and the paths of the figures.
   """
-  return rendering.html(
-    pathlib.Path(__file__).with_name("page.html"),
-    experiment=experiment,
-    title=title,
-    num_done=num_done,
-    pictures=[(picture, _data_uri(picture)) for picture in pictures],
-    tables=[
-      (table, len(table.head) > _MANY, [map(_split, row) for row in table.rows])
-      for table in tables
-    ],
-    notes=notes,
-  )
-
-
-def _split(text: str) -> tuple[str, str]:
-  """A figure and its brackets, which stand on a line of their own."""
-  found = re.fullmatch(r"(\d[\d.,]*) (\([-\d][^()]*\))", text)
-  return found.groups() if found else (text, "")
+  found = [f"{marks} {experiment.heading()}", ""]
+  found += [f"{count} {experiment.record['data']}", ""]
+  for table in experiment.tables(results):
+    if table.rows:
+      found += lines(table, f"{marks}#")
+  paths = []
+  for figure in experiment.figures(results):
+    if not figure.shows_any:
+      continue
+    path = folder.file(f"{prefix}{figure.name}.svg")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grid_plots.save(grid_plots.draw(figure), path)
+    paths.append(path)
+    found += [f"![{figure.caption}]({path.name})", ""]
+  return [*found, *(f"- {note}" for note in experiment.notes()), ""], paths
 
 
 def _row(cells: Sequence[str]) -> str:
   return f"| {' | '.join(cells)} |"
-
-
-def _data_uri(picture: Picture) -> str:
-  data = base64.b64encode(picture.svg.encode()).decode()
-  return f"data:image/svg+xml;base64,{data}"

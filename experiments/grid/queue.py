@@ -26,6 +26,7 @@ from typing import Callable
 
 from experiments.grid import agenda
 from experiments.grid import engine as grid
+from experiments.grid import estimates
 from experiments.grid import flags as grid_flags
 from experiments.grid import records as grid_records
 from experiments.grid import studies
@@ -61,6 +62,7 @@ class Task:
     words: The command line behind `python`.
     done: Whether it has a record with the settings of today.
     waiting: Why it cannot be run yet, "" if it can.
+    estimate: What it takes, measured or guessed.
   """
 
   row: agenda.Row
@@ -68,6 +70,7 @@ class Task:
   words: tuple[str, ...]
   done: bool
   waiting: str
+  estimate: estimates.Estimate
 
   @property
   def name(self) -> str:
@@ -86,17 +89,19 @@ def tasks(rows: Sequence[agenda.Row], places: Places) -> list[Task]:
     key = (row.study, row.scale, row.dataset)
     if key not in known:
       experiment = studies.described(*key, places.runs)
-      known[key] = experiment, store.of(experiment)
-    experiment, done = known[key]
+      done = store.of(experiment)
+      times = estimates.of_cells(experiment, done, rows)
+      known[key] = experiment, done, times
+    experiment, done, times = known[key]
     for cell in grid.select(experiment.cells, row.cells):
       place = (row.study, experiment.group, cell.name)
       if place not in found:
-        found[place] = _task(row, cell, experiment, done, places)
+        record, estimate = done.get(cell.name), times[cell.name]
+        found[place] = _task(row, cell, experiment, record, places, estimate)
   return list(found.values())
 
 
-def _task(row, cell, experiment, done, places: Places) -> Task:
-  record = done.get(cell.name)
+def _task(row, cell, experiment, record, places: Places, estimate) -> Task:
   words = studies.command(experiment, row.scale, row.dataset, cell.name)
   return Task(
     row,
@@ -104,6 +109,7 @@ def _task(row, cell, experiment, done, places: Places) -> Task:
     (*words, f"--records={places.records}"),
     record is not None and record.fingerprint == experiment.fingerprint(cell),
     missing_data(row.dataset) or experiment.missing(cell),
+    estimate,
   )
 
 
@@ -168,7 +174,8 @@ class Queue:
 
   def _fits(self, task: Task) -> bool:
     """Whether it can be done in time, or is longer than any session."""
-    needed = max(task.row.minutes - self.spent().get(task.name, 0.0), 1.0)
+    minutes = task.estimate.minutes
+    needed = max(minutes - self.spent().get(task.name, 0.0), 1.0)
     if needed > self._minutes:
       return self._left() >= _LEAST
     return needed <= self._left()
@@ -180,7 +187,8 @@ class Queue:
   def _run_one(self, task: Task) -> bool:
     """Runs a cell until it is done or time is up; whether it did not fail."""
     left = f"{self._left():.0f} min left"
-    print(f"{task.name}, about {task.row.minutes:g} min, {left}", flush=True)
+    about = f"about {task.estimate.minutes:.3g} min ({task.estimate.source})"
+    print(f"{task.name}, {about}, {left}", flush=True)
     started, before = self._clock(), self.spent()
     log = self._folder.file(f"log/{task.name.replace('/', ' ')}.txt")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -258,15 +266,19 @@ def running(places: Places) -> str:
 
 
 def listing(todo: Sequence[Task], now: str, spent: dict[str, float]) -> str:
-  """One line for each cell, and what is left in all."""
-  lines, totals = [], {}
+  """One line for each cell below what it is for, and what is left in all."""
+  lines, totals, why = [], {}, ""
   for task in todo:
+    if task.row.why != why:
+      why = task.row.why
+      lines.append(f"For {why}:")
     state = "waiting" if task.waiting else "left"
     state = "done" if task.done else state
     state = "running" if task.name == now else state
     count, minutes = totals.get(state, (0, 0.0))
-    totals[state] = (count + 1, minutes + task.row.minutes)
-    line = f"{state:8}{task.row.minutes:6g} min  {task.name}"
+    totals[state] = (count + 1, minutes + task.estimate.minutes)
+    line = f"{state:8}{task.estimate.minutes:6.3g} min  {task.name}"
+    line += f" ({task.estimate.source})"
     if task.name in spent and not task.done:
       line += f" ({spent[task.name]:.0f} min run so far)"
     if state == "waiting":

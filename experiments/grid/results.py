@@ -1,4 +1,4 @@
-"""Writes docs/results/ and the table of docs/results.md from the records.
+"""Writes docs/results/, and tables in docs/results.md and docs/soundness.md.
 
 python -m experiments.grid.results
 
@@ -15,7 +15,6 @@ import sys
 from experiments.grid import flags as grid_flags
 from experiments.grid import headlines
 from experiments.grid import page as grid_page
-from experiments.grid import plots as grid_plots
 from experiments.grid import records as grid_records
 from experiments.grid import studies
 from tf_privrob.console import command
@@ -27,10 +26,11 @@ _BEGIN, _END = "<!-- begin of the generated part -->", "<!-- end of it -->"
 def write(
   docs: str | os.PathLike, store: grid_records.Store
 ) -> list[pathlib.Path]:
-  """Writes the page of every study with records, and the headlines.
+  """Writes the page of every study with records, and the generated parts.
 
   Args:
-    docs: The folder with results.md; pages and figures go to results/ in it.
+    docs: The folder with results.md and soundness.md; pages and figures go to
+      results/ in it.
     store: The records.
 
   Returns:
@@ -46,16 +46,21 @@ def write(
       parts = [_group(study, name, store, folder, written) for name in groups]
       text = "\n".join([_GENERATED, "", f"# Measured: {study}", "", *parts])
       written.append(folder.write_text(f"results/{study}.md", text))
-  before = folder.file("results.md").read_text(encoding="utf-8")
-  text = with_part(before, headlines.markdown(store))
-  return [*written, folder.write_text("results.md", text)]
+  for name, make in (
+    ("results.md", headlines.markdown),
+    ("soundness.md", headlines.audits),
+  ):
+    before = folder.file(name).read_text(encoding="utf-8")
+    text = with_part(name, before, make(store))
+    written.append(folder.write_text(name, text))
+  return written
 
 
-def with_part(text: str, part: str) -> str:
-  """The page with a new generated part."""
+def with_part(name: str, text: str, part: str) -> str:
+  """The page of this name with a new generated part."""
   if text.count(_BEGIN) != 1 or text.count(_END) != 1:
     raise ValueError(
-      f"Expected results.md to have one {_BEGIN} and one {_END}, received"
+      f"Expected {name} to have one {_BEGIN} and one {_END}, received"
       f" {text.count(_BEGIN)} and {text.count(_END)}. Put them back."
     )
   head, tail = text.split(_BEGIN)[0], text.split(_END)[1]
@@ -70,21 +75,12 @@ def _group(study, group, store, folder, written) -> str:
   found = store.of(experiment)
   experiment.record["data"] = next(iter(found.values())).data
   experiment.adopt({name: record.figures for name, record in found.items()})
-  results = experiment.results()
-  lines = [f"## {experiment.heading()}, scale {scale}", ""]
   count = f"{len(found)} of {len(experiment.cells)} cells are recorded."
-  lines += [f"{count} {experiment.record['data']}", ""]
-  for table in experiment.tables(results):
-    if table.rows:
-      lines += grid_page.lines(table, "###")
-  for name, caption, figure in experiment.figures(results):
-    if figure is not None:
-      path = folder.file(f"results/{study}-{group}-{name}.svg")
-      path.parent.mkdir(parents=True, exist_ok=True)
-      grid_plots.save(figure, path)
-      written.append(path)
-      lines += [f"![{caption}]({path.name})", ""]
-  lines += [*(f"- {note}" for note in experiment.notes()), ""]
+  prefix = f"results/{study}-{group}-"
+  lines, paths = grid_page.sheet(
+    experiment, experiment.results(), count, folder, prefix, "##"
+  )
+  written += paths
   lines += grid_page.lines(_origins(experiment, found), "###")
   return "\n".join(lines)
 

@@ -34,8 +34,9 @@ def described(
 
   validate.one_of(STUDIES, study=study)
   module = importlib.import_module(f"{STUDIES[study]}.__main__")
-  group = module.described(scale, dataset, os.fspath(runs)).group
-  return module.described(scale, dataset, os.path.join(runs, study, group))
+  made = module.STUDY.experiment.described
+  group = made(scale, dataset, os.fspath(runs)).group
+  return made(scale, dataset, os.path.join(runs, study, group))
 
 
 def command(

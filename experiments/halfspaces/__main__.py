@@ -19,15 +19,10 @@ import sys
 
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
-from experiments.grid import plots as grid_plots
 from experiments.halfspaces import cells as halfspaces_cells
+from experiments.halfspaces import measure as halfspaces_measure
 from experiments.halfspaces import page as halfspaces_page
-from experiments.halfspaces import plots as halfspaces_plots
 from experiments.halfspaces import rates as halfspaces_rates
-from experiments.halfspaces import rates_page as halfspaces_rates_page
-from experiments.halfspaces import rates_plots as halfspaces_rates_plots
-from tf_privrob.console import command
-from tf_privrob.runs import train as training
 
 
 class Experiment(grid_models.ModelExperiment):
@@ -36,27 +31,25 @@ class Experiment(grid_models.ModelExperiment):
   study = "halfspaces"
   title = "Robust and private halfspaces"
   axes = ("batches", "cnn_dp_epsilons")
+  page = halfspaces_page
+  work = halfspaces_measure
+  SCALES = halfspaces_cells.SCALES
+  DATASETS = halfspaces_cells.DATASETS
 
-  def all_cells(self, scale: halfspaces_cells.Scale):
-    """Perceptrons first."""
-    return cells_of(scale)
-
-  def train(self, cell: halfspaces_cells.Cell, folder) -> dict:
-    """A network under DP-SGD."""
-    from experiments.halfspaces import measure as halfspaces_measure
-
-    return halfspaces_measure.cnn_cell(cell, self.scale, self.dataset, folder)
+  @classmethod
+  def all_cells(cls, scale: halfspaces_cells.Scale):
+    """Perceptrons, networks and sample sizes."""
+    parts = halfspaces_rates.SCALES[scale.rates].parts()
+    return halfspaces_cells.cells(scale, parts)
 
   def load(self, cell: halfspaces_cells.Cell, folder):
     """The trained network; the other cells have none."""
     if cell.recipe != halfspaces_cells.CNN:
       return None
-    return training.load_run(folder)
+    return super().load(cell, folder)
 
   def examine(self, cell: halfspaces_cells.Cell, model, folder) -> dict:
     """Perceptrons, an attack, or sample sizes."""
-    from experiments.halfspaces import measure as halfspaces_measure
-
     if cell.recipe == halfspaces_cells.PERCEPTRON:
       return halfspaces_measure.perceptron_cell(cell, self.scale, self.dataset)
     if cell.recipe == halfspaces_cells.RATES:
@@ -76,24 +69,6 @@ class Experiment(grid_models.ModelExperiment):
       return result
     return {**result, "rows": [_compact(row) for row in result["rows"]]}
 
-  def tables(self, results):
-    """Accuracies, robust accuracies, networks, sample sizes, speed."""
-    return [
-      *halfspaces_page.tables(self.record, results),
-      *halfspaces_rates_page.tables(results),
-    ]
-
-  def figures(self, results):
-    """Figures 1 and 2, and the sample sizes."""
-    for name, caption, make in halfspaces_plots.FIGURES:
-      yield name, caption, grid_plots.draw(make, self.record, results)
-    for name, caption, make in halfspaces_rates_plots.FIGURES:
-      yield name, caption, grid_plots.draw(make, results)
-
-  def notes(self) -> list[str]:
-    """How to read it all."""
-    return halfspaces_page.notes(self.record) + halfspaces_rates_page.notes()
-
 
 def _compact(row: dict) -> dict:
   """A row without its single trials; of the robust errors the largest."""
@@ -103,40 +78,8 @@ def _compact(row: dict) -> dict:
   return {**kept, "largest_robust_error": max(row["robust_error"])}
 
 
-def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
-  """The experiment without its data."""
-  scale = halfspaces_cells.SCALES[scale_name]
-  return Experiment(out_dir, scale_name, scale, grid_models.Named(dataset))
-
-
-def cells_of(scale: halfspaces_cells.Scale):
-  """Perceptrons, networks and sample sizes of a scale."""
-  parts = halfspaces_rates.SCALES[scale.rates].parts()
-  return halfspaces_cells.cells(scale, parts)
-
-
-STUDY = grid_flags.Study(
-  dict.fromkeys(("smoke", "small", "full"), grid_flags.NOT_TIMED),
-  dict.fromkeys(halfspaces_cells.SCALES, halfspaces_cells.DATASETS),
-  lambda scale, dataset: cells_of(halfspaces_cells.SCALES[scale]),
-)
-Options = grid_flags.Options
-about = STUDY.about
-
-
-def main(options: Options, call: command.Call) -> None:
-  """Runs as the flags say and prints the table."""
-  wanted = STUDY.check(options)
-
-  def make():
-    from tf_privrob import data
-
-    dataset = data.load(options.dataset, options.data_dir)
-    scale = halfspaces_cells.SCALES[options.scale]
-    return Experiment(options.out_dir, options.scale, scale, dataset, call.line)
-
-  grid_flags.run(make, wanted, options)
-
+STUDY = grid_flags.Study(Experiment)
+Options, about, main = grid_flags.Options, STUDY.about, STUDY.main
 
 if __name__ == "__main__":
   grid_flags.start(sys.modules[__name__])

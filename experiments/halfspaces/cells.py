@@ -65,9 +65,7 @@ class Cell(grid.BudgetCell):
   @property
   def training(self) -> Cell:
     """What must be done before."""
-    if self.recipe == CNN:
-      return dataclasses.replace(self, part="train")
-    return self
+    return super().training if self.recipe == CNN else self
 
   @property
   def accounting(self) -> str:

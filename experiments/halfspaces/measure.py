@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from typing import Any
 
 import numpy as np
 
-from experiments.grid import rows as grid_rows
+from experiments.grid import work
 from experiments.halfspaces import cells as halfspaces_cells
 from tf_privrob import papers
 from tf_privrob.runs import train as training
@@ -153,7 +152,6 @@ def perceptron_cell(cell, scale, dataset) -> dict:
     "updates_per_second": updates / (trained - calibrated),
     "calibration_seconds": round(calibrated - started, 2),
     "training_seconds": round(trained - calibrated, 2),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -178,14 +176,10 @@ def _accuracies(weights: np.ndarray, scale, dataset) -> dict:
   }
 
 
-def cnn_cell(cell, scale, dataset, folder) -> dict:
+def train_cell(cell, scale, dataset, folder) -> dict:
   """DP-SGD as in the paper: batch 250, rate 0.15, clip 1.0."""
   from tf_privrob import methods
-  from tf_privrob import run_folder
 
-  started = time.monotonic()
-  run = run_folder.RunFolder(folder.file(training.RUN))
-  run.file("model.keras").unlink(missing_ok=True)
   config = methods.DPSGDConfig(
     dp_epsilon=cell.dp_epsilon,
     dp_delta=halfspaces_cells.dp_delta(dataset.name),
@@ -197,18 +191,14 @@ def cnn_cell(cell, scale, dataset, folder) -> dict:
     seed=0,
   )
   network = "tutorial_cnn" if dataset.input_shape[0] >= 16 else "mlp"
-  model = training.build("dp_sgd", config, dataset, network)
-  training.fit(model, dataset, network, run, None, {})
-  predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
-  return {
-    "network": network,
-    **training.stated(model.privacy_statement()),
-    "config": dataclasses.asdict(config),
-    "noise_multiplier": model.run_record["noise_multiplier"],
-    "steps": model.run_record["steps"],
-    "accuracy": float((predictions == dataset.y_test).mean()),
-    "seconds": round(time.monotonic() - started, 2),
-  }
+  model, found = work.train(
+    lambda config: training.build("dp_sgd", config, dataset, network),
+    config,
+    dataset,
+    network,
+    folder,
+  )
+  return {**found, "clean": work.clean(model, dataset)}
 
 
 def attack_cell(scale, dataset, model) -> dict:
@@ -217,10 +207,9 @@ def attack_cell(scale, dataset, model) -> dict:
   What falls at one radius counts as fallen at all larger ones. Without a box,
   as the perceptron's radius has none, and inside the value range.
   """
-  started = time.monotonic()
-  rows = grid_rows.chosen_rows(dataset, scale.num_attacked)
+  rows = work.chosen_rows(dataset, scale.num_attacked)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
-  boxes = {"free": grid_rows.NO_BOX, "boxed": dataset.value_range}
+  boxes = {"free": work.NO_BOX, "boxed": dataset.value_range}
   return {
     "count": len(rows),
     "attack_steps": scale.attack_steps,
@@ -229,7 +218,6 @@ def attack_cell(scale, dataset, model) -> dict:
       name: _robust(model, x, y, scale, dataset.num_classes, box)
       for name, box in boxes.items()
     },
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 

@@ -1,4 +1,4 @@
-"""Tables and figures of `experiments.halfspaces`, from its results alone."""
+"""The page of `experiments.halfspaces`: tables, figures and notes."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.grid import page as grid_page
+from experiments.grid import plots as grid_plots
 from experiments.halfspaces import cells as halfspaces_cells
+from experiments.halfspaces import rates_page as halfspaces_rates_page
 from tf_privrob.report import formats
 
 Results = Mapping[str, Mapping[str, Any]]
 Table = grid_page.Table
 Row = Mapping[str, Any]
-NAMES = {
+_NAMES = {
   "joint": "perceptron",
   "literal": "perceptron, the paper's noise",
   "shared": "perceptron, shared batch",
   "kesler": "perceptron, Kesler",
+}
+_COLORS = {
+  "joint": "green",
+  "literal": "orange",
+  "shared": "purple",
+  "kesler": "blue",
 }
 _BUDGET = ["claimed dp_epsilon", "proven dp_epsilon", "audited", "dp_delta"]
 _NOT_AUDITED = grid_page.audited(None)
@@ -56,14 +64,25 @@ def best(
   return max(found, key=value, default=None)
 
 
-def own_delta(experiment) -> float:
+def _best_at_each(
+  experiment, results: Results, accounting: str, dp_epsilon: float
+) -> list[float]:
+  """The best robust accuracy at each radius."""
+  budget = (dp_epsilon, _own_delta(experiment))
+  return [
+    best(results, accounting, *budget, place)["robust"][place]
+    for place in range(len(experiment["settings"]["radii"]))
+  ]
+
+
+def _own_delta(experiment) -> float:
   """The dp_delta of the data set."""
   return halfspaces_cells.dp_delta(experiment["dataset"])
 
 
 def _who(row: Row) -> list[str]:
   """Accounting and the three figures: a claim never stands alone."""
-  name = NAMES[row["accounting"]]
+  name = _NAMES[row["accounting"]]
   if row["dp_epsilon"] is None:
     return [f"{name}, no noise", "none", grid_page.NONE_KNOWN, "not run", "-"]
   return [
@@ -76,20 +95,20 @@ def _who(row: Row) -> list[str]:
 
 
 def tables(experiment, results: Results) -> list[Table]:
-  """Those that have rows."""
-  made = [
+  """Accuracies, robust accuracies, networks, speed, sample sizes."""
+  return [
     _accuracy_table(experiment, results),
     *_grid_tables(experiment, results),
     _robust_table(experiment, results),
     _network_table(results),
     _crossing_table(experiment, results),
     _speed_table(results),
+    *halfspaces_rates_page.tables(results),
   ]
-  return [table for table in made if table.rows]
 
 
 def _accuracy_table(experiment, results: Results) -> Table:
-  scale, own = experiment["settings"], own_delta(experiment)
+  scale, own = experiment["settings"], _own_delta(experiment)
   budgets = [(e, own) for e in scale["dp_epsilons"]]
   budgets += [(1.0, d) for d in scale["dp_deltas"] if d != own]
   rows = []
@@ -121,7 +140,7 @@ def _grid_tables(experiment, results: Results) -> Iterator[Table]:
       row
       for row in _rows(results)
       if row["accounting"] == accounting
-      and (row["dp_epsilon"], row["dp_delta"]) == (1.0, own_delta(experiment))
+      and (row["dp_epsilon"], row["dp_delta"]) == (1.0, _own_delta(experiment))
     ]
     rows = []
     for batch in sorted({row["batch"] for row in found}):
@@ -148,7 +167,7 @@ def _robust_table(experiment, results: Results) -> Table:
   rows = []
   for accounting in halfspaces_cells.ACCOUNTINGS:
     for dp_epsilon in scale["dp_epsilons"]:
-      row = best(results, accounting, dp_epsilon, own_delta(experiment))
+      row = best(results, accounting, dp_epsilon, _own_delta(experiment))
       if row is not None:
         cells = [grid_page.percent(row["robust"][place]) for place in places]
         rows.append([*_who(row), *cells])
@@ -157,7 +176,7 @@ def _robust_table(experiment, results: Results) -> Table:
   return Table("Robust accuracy in % by l_2 radius, exact", head, rows)
 
 
-def networks(results: Results) -> Iterator[tuple[Row, Row | None]]:
+def _networks(results: Results) -> Iterator[tuple[Row, Row | None]]:
   """Training and attack of each network."""
   for result in results.values():
     if result["recipe"] == halfspaces_cells.CNN and result["part"] == "train":
@@ -170,21 +189,21 @@ def _proven_of(trained: Row) -> str:
   return dp_epsilon + grid_page.beside(trained)
 
 
-def conditions(results: Results) -> str:
+def _conditions(results: Results) -> str:
   """What the proven figures of networks and perceptrons depend on."""
   return grid_page.conditions([*results.values(), *_rows(results)])
 
 
 def _network_table(results: Results) -> Table:
   rows, radii = [], []
-  for trained, attacked in networks(results):
+  for trained, attacked in _networks(results):
     budget = [
       formats.dp_epsilon(trained["claimed"]["dp_epsilon"]),
       _proven_of(trained),
       grid_page.audited(trained["audited"]),
       formats.dp_delta(trained["proven"]["dp_delta"]),
     ]
-    clean = grid_page.percent(trained["accuracy"])
+    clean = grid_page.percent(trained["clean"]["accuracy"])
     if attacked is None:
       rows.append([trained["network"], *budget, clean, "not run"])
       continue
@@ -214,17 +233,14 @@ def crossing(robust, radii, attacked: Row) -> float | None:
 
 def _crossing_table(experiment, results: Results) -> Table:
   radii, rows = experiment["settings"]["radii"], []
-  own = own_delta(experiment)
-  for trained, attacked in networks(results):
+  own = _own_delta(experiment)
+  for trained, attacked in _networks(results):
     for accounting in halfspaces_cells.ACCOUNTINGS:
       budget = (trained["dp_epsilon"], own)
       row = best(results, accounting, *budget)
       if row is None or attacked is None:
         continue
-      each = [
-        best(results, accounting, *budget, place)["robust"][place]
-        for place in range(len(radii))
-      ]
+      each = _best_at_each(experiment, results, accounting, budget[0])
       curves = (row["robust"], each)
       found = [crossing(curve, radii, attacked) for curve in curves]
       rows.append(
@@ -259,8 +275,123 @@ def _speed_table(results: Results) -> Table:
   return Table("Trainings, all settings of a batch size at once", head, rows)
 
 
-def notes(experiment) -> list[str]:
+# Figures.
+
+
+def figures(experiment, results: Results) -> Iterator[grid_plots.Figure]:
+  """Figures 1 and 2, and the sample sizes."""
+  title, size = _conditions(results), (10, 4.6)
+  panels = _budget_panels(experiment, results)
+  caption = "Figure 1: accuracy by budget"
+  yield grid_plots.Figure("figure-1", caption, panels, size, 4, title)
+  panels = _robust_panels(experiment, results)
+  caption = "Figure 1: robust accuracy"
+  yield grid_plots.Figure("figure-1-robust", caption, panels, size, 3, title)
+  panels = _network_panels(experiment, results)
+  size = (4 * len(panels), 4.6)
+  caption = "Figure 2: against a DP-SGD network"
+  yield grid_plots.Figure("figure-2", caption, panels, size, 2, title)
+  yield from halfspaces_rates_page.figures(results)
+
+
+def _budget_panels(experiment, results: Results) -> list[grid_plots.Panel]:
+  """Figure 1, left: accuracy by dp_epsilon and by dp_delta."""
+  scale, own = experiment["settings"], _own_delta(experiment)
+  deltas = sorted({own, *scale["dp_deltas"]})
+  swept = {
+    "proven": [(dp_epsilon, own) for dp_epsilon in scale["dp_epsilons"]],
+    "dp_delta": [(1.0, delta) for delta in deltas],
+  }
+  lines, shown = {key: [] for key in swept}, [0.0]
+  for accounting, color in _COLORS.items():
+    for key, budgets in swept.items():
+      rows = [best(results, accounting, *budget) for budget in budgets]
+      rows = [row for row in rows if row is not None]
+      values = [row["accuracy"] for row in rows]
+      errors = [2 * row["standard_error"] for row in rows]
+      ends = [(v - e, v + e) for v, e in zip(values, errors)]
+      places = [row[key] for row in rows]
+      label = _NAMES[accounting]
+      if rows:
+        lines[key].append(
+          grid_plots.Line(places, values, label, color, "o-", "bars", ends)
+        )
+        shown += values
+  low, high = min(shown[1:], default=0.0), max(shown)
+  room = 0.02 + 0.1 * (high - low)
+  common = {
+    "x_log": 10,
+    "y_limits": (max(0, low - room), min(1, high + room)),
+  }
+  label = "dp_delta; dp_epsilon 1, claimed for the paper's noise"
+  proven = "proven dp_epsilon of all classes"
+  return [
+    grid_plots.Panel(lines["proven"], "", proven, "accuracy", **common),
+    grid_plots.Panel(lines["dp_delta"], "", label, **common),
+  ]
+
+
+def _robust_panels(experiment, results: Results) -> list[grid_plots.Panel]:
+  """Figure 1, right: exact robust accuracy by radius, for each budget.
+
+  Settings are the best ones for clean images, or the best ones at each radius.
+  """
+  scale, own = experiment["settings"], _own_delta(experiment)
+  clean_lines, each_lines = [], []
+  colors = list(grid_plots.COLORS)
+  for number, dp_epsilon in enumerate(scale["dp_epsilons"]):
+    clean = best(results, "joint", dp_epsilon, own)
+    if clean is not None:
+      label = f"proven dp_epsilon {formats.dp_epsilon(clean['proven'])}"
+      look = (label, colors[number % len(colors)])
+      each = _best_at_each(experiment, results, "joint", dp_epsilon)
+      clean_lines.append(
+        grid_plots.Line(scale["radii"], clean["robust"], *look)
+      )
+      each_lines.append(grid_plots.Line(scale["radii"], each, *look))
+  title, side = "settings best for clean images", "robust accuracy, exact"
+  return [
+    grid_plots.Panel(clean_lines, title, "l_2 radius", side),
+    grid_plots.Panel(each_lines, "settings best at each radius", "l_2 radius"),
+  ]
+
+
+def _network_panels(experiment, results: Results) -> list[grid_plots.Panel]:
+  """Figure 2: a panel a budget, perceptrons proven, networks attacked."""
+  scale, own = experiment["settings"], _own_delta(experiment)
+  panels = []
+  for trained, attacked in _networks(results):
+    if attacked is None:
+      continue
+    lines, texts = [], []
+    for accounting, height in (("joint", 4), ("literal", 14)):
+      row = best(results, accounting, trained["dp_epsilon"], own)
+      if row is not None:
+        label, color = f"{_NAMES[accounting]}, exact", _COLORS[accounting]
+        points = (scale["radii"], row["robust"])
+        lines.append(grid_plots.Line(*points, label, color))
+        place = (scale["radii"][-1], row["robust"][-1])
+        text = f"proven {formats.dp_epsilon(row['proven'])}"
+        texts.append((place, text, color, height))
+    for key, style, where in (
+      ("free", "o-", ""),
+      ("boxed", "s:", " inside [0, 1]"),
+    ):
+      label = f"DP-SGD network under attack{where}"
+      points = (attacked["radii"], attacked[key])
+      lines.append(grid_plots.Line(*points, label, style=style))
+    proven = formats.dp_epsilon(trained["proven"]["dp_epsilon"])
+    title = f"network: proven dp_epsilon {proven}"
+    side = "" if panels else "robust accuracy"
+    panels.append(
+      grid_plots.Panel(lines, title, "l_2 radius", side, texts=texts)
+    )
+  return panels
+
+
+def notes(experiment, results: Results) -> list[str]:
   """What the figures mean, in sentences."""
+  del results
   scale = experiment["settings"]
   return [
     "Claimed is what the paper's accounting says: noise for the halfspace of"
@@ -276,4 +407,5 @@ def notes(experiment) -> list[str]:
     f"Targeted PGD, {scale['attack_steps']} steps towards each other class,"
     f" {scale['num_attacked']} test images; what falls at one radius has fallen"
     " at all larger ones.",
+    *halfspaces_rates_page.notes(),
   ]

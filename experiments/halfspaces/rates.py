@@ -20,12 +20,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import time
 from collections.abc import Sequence
 
 import numpy as np
 
 from experiments.halfspaces import instances as halfspaces_instances
+from experiments.halfspaces import pure as halfspaces_pure
 from experiments.halfspaces import search as halfspaces_search
 from tf_privrob import papers
 
@@ -278,21 +278,15 @@ def rates_cell(part: str, scale: Scale) -> dict:
 
   Returns:
     What `halfspaces_rates_page` reads: "instance", "learner", "label", the
-    settings, "points" by d, and "seconds".
+    settings, and "points" by d.
   """
   if part not in scale.parts():
     raise ValueError(
       f"Expected a part among {', '.join(scale.parts())}, received {part!r}."
     )
-  started = time.monotonic()
   if part == "pure":
-    from experiments.halfspaces import pure as halfspaces_pure
-
-    result = halfspaces_pure.measure(scale)
-  else:
-    result = gaussian(*part.split("-"), scale)
-  seconds = round(time.monotonic() - started, 2)
-  return {**result, "seconds": seconds}
+    return halfspaces_pure.measure(scale)
+  return gaussian(*part.split("-"), scale)
 
 
 def gaussian(instance_name: str, name: str, scale: Scale) -> dict:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 
 import numpy as np
 
-from experiments.grid import rows as grid_rows
+from experiments.grid import sheets
+from experiments.grid import work
 from experiments.smoothing import cells as smoothing_cells
-from tf_privrob.runs import train as training
 
+PUBLISHED = sheets.published(__file__)
 _STEP = 0.05  # of the certified curve
 _RULES_RADII = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
 _INSIDE = 0.999  # attacks stay off the rim, where rounding decides
@@ -48,46 +48,20 @@ def load_dataset(name: str, data_dir: str | None, holdout: int = 0):
 
 def _rows(cell, scale, dataset) -> np.ndarray:
   count = scale.recipes[cell.recipe].num_images or scale.num_images
-  return grid_rows.chosen_rows(dataset, count)
+  return work.chosen_rows(dataset, count)
 
 
 def train_cell(cell, scale, dataset, folder) -> dict:
   """Trains, or goes on with a training that was killed; the result."""
-  from tf_privrob import binomial
-  from tf_privrob import methods
-  from tf_privrob import models
-  from tf_privrob import run_folder
-  from tf_privrob.methods import settings
-
-  started = time.monotonic()
-  run = run_folder.RunFolder(folder.file(training.RUN))
-  # Without this cell's result the file may be half of one.
-  run.file("model.keras").unlink(missing_ok=True)
   recipe = scale.recipes[cell.recipe]
-  config = training.repeatable(
-    smoothing_cells.settings(cell, scale, dataset.num_train)
-  )
-  network = models.by_name(
+  model, found = work.train(
+    lambda config: work.build(recipe.method, recipe.network, dataset, config),
+    smoothing_cells.settings(cell, scale, dataset.num_train),
+    dataset,
     recipe.network,
-    dataset.input_shape,
-    dataset.num_classes,
-    training.network_seed(config),
+    folder,
   )
-  model = methods.build(recipe.method, network, config)
-  training.fit(model, dataset, recipe.network, run, None, {})
-  predictions = model.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
-  correct = int((predictions == dataset.y_test).sum())
-  return {
-    "label": recipe.label,
-    **training.stated(model.privacy_statement()),
-    "noise_multiplier": model.run_record.get("noise_multiplier"),
-    "clean_accuracy": correct / dataset.num_test,
-    "interval": binomial.interval(correct, dataset.num_test),
-    "steps": model.run_record["steps"],
-    "sessions": model.run_record["sessions"],
-    "config": settings.described(config),
-    "seconds": round(time.monotonic() - started, 2),
-  }
+  return {"label": recipe.label, **found, "clean": work.clean(model, dataset)}
 
 
 def certificates(cell, scale, dataset, model, folder) -> list:
@@ -117,11 +91,9 @@ def certify_cell(cell, scale, dataset, model, folder) -> dict:
   """The certified curve and the average certified radius."""
   from tf_privrob import certify
 
-  started = time.monotonic()
   found = certificates(cell, scale, dataset, model, folder)
   largest = max(row.radius for row in found)
-  published = smoothing_cells.PUBLISHED.get(dataset.name, {})
-  marks = published.get("accuracy", {}).get(cell.stddev, {})
+  marks = published_accuracy(dataset.name, cell.stddev)
   radii = np.arange(0, largest + _STEP, _STEP).round(2)
   edge = math.floor(1000 * largest) / 1000  # where unanimous votes end
   radii = sorted({*radii.tolist(), edge, *marks})
@@ -137,8 +109,14 @@ def certify_cell(cell, scale, dataset, model, folder) -> dict:
     "curve": certify.certified_accuracy(found, radii),
     "num_draws": sum(row.num_draws for row in found),
     "certify_seconds": round(sum(row.seconds for row in found), 2),
-    "seconds": round(time.monotonic() - started, 2),
   }
+
+
+def published_accuracy(dataset: str, stddev: float) -> dict[float, float]:
+  """Published certified accuracies by radius, {} if there are none."""
+  row = sheets.by_value(PUBLISHED, dataset, "noise").get(stddev)
+  figures = row.figures if row else {}
+  return {float(k): v for k, v in figures.items() if k != "mean_radius"}
 
 
 def standard_error(found) -> float:
@@ -153,7 +131,6 @@ def attack_cell(cell, scale, dataset, model, folder) -> dict:
   A proof that holds lets no class change, but for the failure probability of
   each certificate. The verdict is the majority of fresh draws.
   """
-  started = time.monotonic()
   draws = min(smoothing_cells.draws_of(scale, cell.recipe))
   wanted = dataclasses.replace(cell, part=f"certify-{cell.stddev:g}-{draws}")
   found = certificates(wanted, scale, dataset, model, folder)
@@ -178,7 +155,6 @@ def attack_cell(cell, scale, dataset, model, folder) -> dict:
     "attack_steps": scale.attack_steps,
     "eot_draws": scale.eot_draws,
     "verdict_draws": scale.verdict_draws,
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -188,7 +164,6 @@ def claimed_cell(cell, scale, dataset, model, folder) -> dict:
   Both are about the same model and images. Attacks stay in the value range.
   """
   del folder
-  started = time.monotonic()
   rows = _rows(cell, scale, dataset)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   proven = model.proven_certifier("linf", num_estimation=min(scale.draws))
@@ -215,7 +190,6 @@ def claimed_cell(cell, scale, dataset, model, folder) -> dict:
     "attack_steps": scale.attack_steps,
     "eot_draws": scale.eot_draws,
     "verdict_draws": scale.verdict_draws,
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -226,7 +200,6 @@ def rules_cell(cell, scale, dataset, model, folder) -> dict:
   """
   from tf_privrob import certify
 
-  started = time.monotonic()
   rows = _rows(cell, scale, dataset)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   draws = min(smoothing_cells.draws_of(scale, cell.recipe))
@@ -242,7 +215,7 @@ def rules_cell(cell, scale, dataset, model, folder) -> dict:
     }
   result["operator_norm"] = certifier.operator_norm
   result["noise_scale"] = certifier.scale
-  return {**result, "seconds": round(time.monotonic() - started, 2)}
+  return result
 
 
 def smoothed(model, stddev: float):
@@ -257,7 +230,7 @@ def smoothed(model, stddev: float):
 
 
 def attack_inside(
-  noisy_logits, x, labels, radii, scale, norm="l2", value_range=grid_rows.NO_BOX
+  noisy_logits, x, labels, radii, scale, norm="l2", value_range=work.NO_BOX
 ) -> np.ndarray:
   """Whether the majority class of each image leaves its label.
 

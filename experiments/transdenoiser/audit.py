@@ -1,81 +1,21 @@
-"""Two-world audits of one step of TransDenoiser: with one record, or without.
+"""Steps of TransDenoiser that audits tell most about: with one record or not.
 
 The adversary knows all other records, the weights before the step and the
-settings, and sees the weights after it (`audit_steps`). Every record takes part
-in the step, so that the claim is that of one Gaussian release with noise
-multiplier xi_up. The audits look at how far the update is from its mean, and
-along the mean difference of both worlds.
+settings, and sees the weights after it (`experiments.audits`). Every record
+takes part in the step, so that the claim is that of one Gaussian release with
+noise multiplier xi_up.
 """
 
 from __future__ import annotations
-
-import dataclasses
-import time
 
 import numpy as np
 
 from experiments.transdenoiser import cells as transdenoiser_cells
 from tf_privrob import papers
-from tf_privrob.runs import train as training
 
 _STDDEV = 0.25  # of the input noise
 _SIDE, _EACH, _CLIP = 8, 900, 5.0  # of "branch" and "sound"
 _WIDE, _UNITS, _QUIET = 16, 12, 4  # of "group"
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-  """An audited setting.
-
-  Attributes:
-    label: for tables.
-    canary: what the record does, in words.
-    make: function of nothing: the method, and the records, the canary last.
-  """
-
-  label: str
-  canary: str
-  make: object
-
-
-def audit_cell(cell, scale) -> dict:
-  """One audit as a result of the experiment."""
-  started = time.monotonic()
-  case = CASES[cell.part]
-  result = run(case, scale.audit_runs)
-  return {
-    "label": case.label,
-    "canary": case.canary,
-    **result,
-    "seconds": round(time.monotonic() - started, 2),
-  }
-
-
-def run(case: Case, runs: int, seed: int = 0) -> dict:
-  """Rates of the test, what they show, and what is claimed and proven."""
-  from tf_privrob import privacy
-  from tf_privrob.runs.audit import steps as audit_steps
-
-  method, records = case.make()
-  worlds = audit_steps.Worlds(records, np.zeros(len(records), np.int64))
-  repeated = audit_steps.Runs(method, worlds, references=runs)
-  statement = repeated.statement()
-  found = privacy.audit_two_world(
-    None,
-    runs,
-    statistics=audit_steps.STATISTICS,
-    dp_delta=transdenoiser_cells.DP_DELTA,
-    seed=seed,
-    collect=repeated.collect,
-  )
-  return {
-    "runs": runs,
-    "caught": found.caught,
-    "false_alarms": found.false_alarms,
-    "statistic": found.statistic,
-    **training.stated(statement),
-    "audited": found.audited,
-  }
 
 
 def _denoised(denoiser):
@@ -205,20 +145,5 @@ def make_sound():
   return papers.SoundTransDenoiser(paper.network, config), records
 
 
-CASES = {
-  "group": Case(
-    "TransDenoiser, a draw for each group",
-    "a record whose remainder is negative",
-    make_group,
-  ),
-  "branch": Case(
-    "TransDenoiser, one draw a batch",
-    "a record that lifts S_min over xi_low",
-    make_branch,
-  ),
-  "sound": Case(
-    "SoundTransDenoiser with as much noise",
-    "the same record",
-    make_sound,
-  ),
-}
+# Functions of nothing: the method, and the records, the canary last.
+CASES = {"group": make_group, "branch": make_branch, "sound": make_sound}

@@ -13,8 +13,7 @@ DATASETS = ("digits", "mnist", "mnist_5k")
 DP_DELTA = 1e-5
 PUBLIC_SHARE = 0.5  # of the training images, for the frozen classifier
 ATTACKS = ("fgsm", "ifgsm", "mim", "madry")
-AUDITS = ("group", "branch", "sound")
-PUBLIC, AUDIT = "public", "audit"
+PUBLIC = "public"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +68,6 @@ class Scale:
     attack_steps: of each iterated attack.
     eot_draws: of the noise at each step of an attack through the denoiser.
     verdict_draws: whose majority is the prediction.
-    audit_runs: single steps with, and as many without, the canary.
   """
 
   dp_epsilons: tuple[float, ...]
@@ -83,7 +81,6 @@ class Scale:
   attack_steps: int
   eot_draws: int
   verdict_draws: int
-  audit_runs: int
   classifier: str = "residual_mnist"
 
 
@@ -91,8 +88,8 @@ class Scale:
 class Cell(grid.BudgetCell):
   """One model and what is done with it.
 
-  The recipe may be PUBLIC or AUDIT, the budget is at DP_DELTA, and the part is
-  "train", "certify", "attack-<l_2 size>", or a name from AUDITS.
+  The recipe may be PUBLIC, the budget is at DP_DELTA, and the part is "train",
+  "certify" or "attack-<l_2 size>".
   """
 
   @property
@@ -103,15 +100,19 @@ class Cell(grid.BudgetCell):
   @property
   def training(self) -> Cell:
     """What must be done before; the public classifier comes first of all."""
-    if self.recipe == AUDIT:
-      return self
     if self.part == "train":
       return Cell(PUBLIC, None, "train")
-    return dataclasses.replace(self, part="train")
+    return super().training
+
+  @property
+  def kind(self) -> str:
+    """Neither the budget nor the size of an attack changes the time."""
+    part = self.part.split("-")[0]
+    return f"{self.recipe}/{part}"
 
 
 def cells(scale: Scale) -> list[Cell]:
-  """All cells: the public classifier, the models one by one, the audits."""
+  """All cells: the public classifier, the models one by one."""
   found = [Cell(PUBLIC, None, part) for part in ("train", "certify")]
   for dp_epsilon in scale.dp_epsilons:
     first = dp_epsilon == scale.dp_epsilons[0]
@@ -122,7 +123,7 @@ def cells(scale: Scale) -> list[Cell]:
       budget = dp_epsilon if recipe.has_budget else None
       parts = ["train", "certify", *(f"attack-{norm:g}" for norm in norms)]
       found += [Cell(name, budget, part) for part in parts]
-  return found + [Cell(AUDIT, None, name) for name in AUDITS]
+  return found
 
 
 def settings(cell: Cell, scale: Scale, num_train: int):
@@ -227,7 +228,6 @@ SCALES = {
     attack_steps=5,
     eot_draws=4,
     verdict_draws=20,
-    audit_runs=100,
   ),
   "small": Scale(
     dp_epsilons=(1.0, 3.0),
@@ -241,7 +241,6 @@ SCALES = {
     attack_steps=10,
     eot_draws=8,
     verdict_draws=50,
-    audit_runs=500,
   ),
   "full": Scale(
     dp_epsilons=(1.0, 0.5, 2.0, 3.0),
@@ -255,6 +254,5 @@ SCALES = {
     attack_steps=20,
     eot_draws=16,
     verdict_draws=100,
-    audit_runs=1_000,
   ),
 }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import numpy as np
 
-from experiments.grid import rows as grid_rows
+from experiments.grid import work
 from experiments.transdenoiser import cells as transdenoiser_cells
 from tf_privrob import files
 from tf_privrob.runs import train as training
@@ -43,13 +42,11 @@ def load_parts(name: str, data_dir: str | None) -> Parts:
   )
 
 
-def public_cell(scale, parts: Parts, folder) -> dict:
+def train_public(scale, parts: Parts, folder) -> dict:
   """Trains the classifier on the public part, without privacy."""
-  from tf_privrob import binomial
   from tf_privrob import models
   from tf_privrob.runs import public_classifier as public_training
 
-  started = time.monotonic()
   dataset = parts.public
   network = models.by_name(
     scale.classifier, dataset.input_shape, dataset.num_classes, 0
@@ -59,15 +56,11 @@ def public_cell(scale, parts: Parts, folder) -> dict:
   )
   folder.path.mkdir(parents=True, exist_ok=True)
   files.write_model(folder.file(CLASSIFIER), network)
-  predictions = network.predict(dataset.x_test, 500, verbose=0).argmax(axis=1)
-  correct = int((predictions == dataset.y_test).sum())
   return {
     "label": "public classifier, clean inputs",
-    "clean_accuracy": correct / dataset.num_test,
-    "interval": binomial.interval(correct, dataset.num_test),
+    "clean": work.clean(network, dataset),
     "num_public": dataset.num_train,
     "parameters": network.count_params(),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -81,52 +74,36 @@ def load_public(folder):
 
 def train_cell(cell, scale, parts: Parts, folder, classifier) -> dict:
   """Trains, or goes on with a training that was killed; the result."""
-  from tf_privrob import run_folder
-
-  started = time.monotonic()
-  run = run_folder.RunFolder(folder.file(training.RUN))
-  # Without this cell's result the file may be half of one.
-  run.file("model.keras").unlink(missing_ok=True)
   recipe = scale.recipes[cell.recipe]
   dataset = _in_range(parts.private, recipe)
-  config = training.repeatable(
-    transdenoiser_cells.settings(cell, scale, dataset.num_train)
-  )
   name = recipe.denoiser or recipe.network
-  model = training.build(
-    recipe.method,
-    config,
+  model, found = work.train(
+    lambda config: training.build(
+      recipe.method,
+      config,
+      dataset,
+      name,
+      classifier if recipe.denoiser else None,
+      parts.public,
+      _NETWORK_SEED,
+    ),
+    transdenoiser_cells.settings(cell, scale, dataset.num_train),
     dataset,
     name,
-    classifier if recipe.denoiser else None,
-    parts.public,
-    _NETWORK_SEED,
+    folder,
   )
-  training.fit(model, dataset, name, run, None, {})
-  statement = model.privacy_statement()
-  result = {
-    "label": recipe.label,
-    **training.stated(statement),
-    "caveats": list(statement.caveats),
-    "network": name,
-    "steps": model.run_record["steps"],
-    "sessions": model.run_record["sessions"],
-    "config": dataclasses.asdict(config),
-    "seconds": round(time.monotonic() - started, 2),
-  }
   if recipe.method == "transdenoiser" and "tally" in model.run_record:
-    result["tally"] = model.nonprivate_tally()
-  return result
+    found["tally"] = model.nonprivate_tally()
+  return {"label": recipe.label, **found}
 
 
 def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
   """The certified curve in l_2, in units of [0, 1]; proven for any weights."""
   from tf_privrob import certify
 
-  started = time.monotonic()
   recipe = scale.recipes.get(cell.recipe, transdenoiser_cells.ALONE)
   dataset = _in_range(parts.private, recipe)
-  rows = grid_rows.chosen_rows(dataset, recipe.num_images or scale.num_images)
+  rows = work.chosen_rows(dataset, recipe.num_images or scale.num_images)
   found = certify.run(
     _certifier(recipe, scale, model),
     model,
@@ -134,7 +111,7 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
     dataset.y_test[rows],
     csv_path=folder.file("certificates.csv"),
   )
-  unit = _unit(recipe)
+  unit = unit_of(recipe)
   found = [dataclasses.replace(row, radius=row.radius / unit) for row in found]
   largest = max(row.radius for row in found)
   radii = np.arange(0, largest + _STEP, _STEP).round(2)
@@ -147,7 +124,6 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
     "mean_radius": certify.mean_certified_radius(found),
     "largest_radius": largest,
     "curve": certify.certified_accuracy(found, radii.tolist()),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -175,10 +151,9 @@ def attack_cell(cell, scale, parts: Parts, model, classifier) -> dict:
   from tf_privrob import binomial
   from tf_privrob.attacks import verdict
 
-  started = time.monotonic()
   recipe = scale.recipes[cell.recipe]
   dataset = parts.private
-  rows = grid_rows.chosen_rows(dataset, scale.num_attacked)
+  rows = work.chosen_rows(dataset, scale.num_attacked)
   x, y = dataset.x_test[rows], dataset.y_test[rows]
   noisy = noisy_logits(recipe, model)
   judge = verdict.judge(noisy, scale.verdict_draws)
@@ -219,7 +194,6 @@ def attack_cell(cell, scale, parts: Parts, model, classifier) -> dict:
     "verdict_draws": scale.verdict_draws,
     "clean_accuracy": float(_judged(judge, x, y).mean()),
     "attacks": found,
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -247,7 +221,7 @@ def _judged(judge, x, y) -> np.ndarray:
   return np.concatenate(found)
 
 
-def _unit(recipe) -> float:
+def unit_of(recipe) -> float:
   """How long a unit of [0, 1] is for this model."""
   low, high = recipe.value_range
   return high - low

@@ -1,7 +1,8 @@
-"""Tables and figures of `experiments.transdenoiser`, from its results alone."""
+"""The page of `experiments.transdenoiser`: tables, figures and notes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,9 +14,8 @@ from tf_privrob.report import formats
 Results = Mapping[str, Mapping[str, Any]]
 Table = grid_page.Table
 _RADII = (0.0, 0.25, 0.5, 0.75)
-_COLORS = ("green", "blue", "orange", "purple", "pink", "olive", "black")
-_STYLES = ("-", "--", ":", "-.")
-_WHO = ["method", "claimed budget", "proven budget", "audited"]
+_SIZE = (11.5, 6.4)  # of figures, in inches
+_WHO = ["method", *grid_page.BUDGETS]
 _WAYS = {"transfer": "on the classifier", "adaptive": "through all, EOT"}
 
 
@@ -25,34 +25,24 @@ def tables(experiment, results: Results) -> list[Table]:
     _certified_table(results),
     *_attack_tables(experiment, results),
     _saving_table(results),
-    _audit_table(results),
     _training_table(results),
   ]
 
 
 def _of(results: Results, part: str) -> list[Mapping[str, Any]]:
   """Results of one part of all models; no training of the public one."""
-  special = {transdenoiser_cells.AUDIT}
+  found = grid_page.of_part(results, part)
   if part == "train":
-    special.add(transdenoiser_cells.PUBLIC)
-  return [
-    result
-    for result in results.values()
-    if result["part"].startswith(part) and result["recipe"] not in special
-  ]
+    public = transdenoiser_cells.PUBLIC
+    found = [result for result in found if result["recipe"] != public]
+  return found
 
 
 def _who(results: Results, result) -> list[str]:
   """Label and the three figures of the budget: a claim never stands alone."""
   if result["recipe"] == transdenoiser_cells.PUBLIC:
     return [transdenoiser_cells.ALONE.label, *["public data"] * 2, "-"]
-  trained = results.get(f"{result['model']}/train", {})
-  return [
-    trained.get("label", result["recipe"]),
-    grid_page.budget(trained.get("claimed"), "none"),
-    grid_page.proven(trained),
-    grid_page.audited(trained.get("audited")),
-  ]
+  return grid_page.who(results, result)
 
 
 def _certified_table(results: Results) -> Table:
@@ -74,8 +64,7 @@ def _certified_table(results: Results) -> Table:
   return Table("Certified accuracy in % by l_2 radius, proven", head, rows)
 
 
-def _attack_tables(experiment, results: Results) -> list[Table]:
-  made = []
+def _attack_tables(experiment, results: Results) -> Iterator[Table]:
   names = transdenoiser_cells.ATTACKS
   for norm in experiment["settings"]["attack_norms"]:
     rows = []
@@ -95,8 +84,7 @@ def _attack_tables(experiment, results: Results) -> list[Table]:
     head = [*_WHO, "images", "clean"]
     head += [f"{name} {way}" for way in _WAYS.values() for name in names]
     title = f"Accuracy in % of the majority of draws, l_2 attacks of {norm:g}"
-    made.append(Table(title, head, rows))
-  return made
+    yield Table(title, head, rows)
 
 
 def _saving_table(results: Results) -> Table:
@@ -120,24 +108,6 @@ def _saving_table(results: Results) -> Table:
   return Table("What the input noise was counted for", head, rows)
 
 
-def _audit_table(results: Results) -> Table:
-  rows = [
-    [
-      result["label"],
-      grid_page.budget(result["claimed"], "none"),
-      grid_page.proven(result),
-      grid_page.audited(result["audited"]),
-      f"{result['caught']} of {result['runs']}",
-      f"{result['false_alarms']} of {result['runs']}",
-      result["canary"],
-    ]
-    for result in results.values()
-    if result["recipe"] == transdenoiser_cells.AUDIT
-  ]
-  head = [*_WHO, "caught", "false alarms", "canary"]
-  return Table("Audits of one step: with and without one record", head, rows)
-
-
 def _training_table(results: Results) -> Table:
   rows = [
     [
@@ -151,7 +121,7 @@ def _training_table(results: Results) -> Table:
   ]
   public = results.get(f"{transdenoiser_cells.PUBLIC}/train")
   if public:
-    accuracy = grid_page.percent(public["clean_accuracy"])
+    accuracy = grid_page.percent(public["clean"]["accuracy"])
     label = f"public classifier: {accuracy} % of clean test images"
     minutes = f"{public['seconds'] / 60:.1f}"
     rows.append([label, "public data", "public data", "-", "-", "-", "-"])
@@ -160,8 +130,9 @@ def _training_table(results: Results) -> Table:
   return Table("Trainings", head, rows)
 
 
-def notes(experiment) -> list[str]:
+def notes(experiment, results: Results) -> list[str]:
   """What the figures mean, in sentences."""
+  del results
   delta = formats.dp_delta(transdenoiser_cells.DP_DELTA)
   share = transdenoiser_cells.PUBLIC_SHARE
   return [
@@ -171,7 +142,8 @@ def notes(experiment) -> list[str]:
     "Certified radii are proven, with confidence 99.9 % for each image, and"
     " hold whatever the weights are. They are in units of [0, 1].",
     f"Budgets are at delta {delta}. A claimed budget without a proven one means"
-    " that no finite bound is known; audits show what one step gives away.",
+    " that no finite bound is known; the study of audits shows what one step"
+    " gives away.",
     "Attacks stay in the value range. The prediction is the majority of draws"
     " of the noise that each model is deployed with.",
     "SecureSGD stands here in its sound form, with radii from its own noise"
@@ -183,16 +155,48 @@ def notes(experiment) -> list[str]:
 # Figures.
 
 
-def _style(experiment, result) -> dict[str, Any]:
+def figures(experiment, results: Results) -> Iterator[grid_plots.Figure]:
+  """Figures 2, 3, 4 and 7; what was not run is left out."""
+  found = _first(experiment, results, "certify")
+  if found:
+    lines = [
+      grid_plots.certified(
+        result["curve"],
+        label_of(results, result),
+        **_look(experiment, result),
+      )
+      for result in found
+    ]
+    caption = "Certified accuracy by l_2 radius"
+    panel = grid_plots.Panel(
+      lines, "", "l_2 radius", "certified accuracy", x_limits=(0, None)
+    )
+    yield grid_plots.Figure("certified", caption, [panel], _SIZE, columns=1)
+  found = _first(experiment, results, "attack")
+  if found:
+    caption, label = "Accuracy by size of the attack", "l_2 size of the attack"
+    panels = _panels(experiment, results, found, "model", "attack_norm", label)
+    yield grid_plots.Figure("attacks", caption, panels, _SIZE, columns=1)
+  norm = experiment["settings"]["swept_norm"]
+  found = [
+    result
+    for result in _of(results, "attack")
+    if result["attack_norm"] == norm and result["dp_epsilon"] is not None
+  ]
+  if len({result["dp_epsilon"] for result in found}) > 1:
+    caption = "Accuracy by budget"
+    label = f"dp_epsilon that was aimed at; attacks of l_2 size {norm:g}"
+    panels = _panels(experiment, results, found, "recipe", "dp_epsilon", label)
+    yield grid_plots.Figure("budgets", caption, panels, _SIZE, columns=1)
+
+
+def _look(experiment, result) -> dict[str, str]:
   names = [*experiment["settings"]["recipes"], transdenoiser_cells.PUBLIC]
-  number = names.index(result["recipe"])
-  return {
-    "color": grid_plots.COLORS[_COLORS[number % len(_COLORS)]],
-    "linestyle": _STYLES[number // len(_COLORS) % len(_STYLES)],
-  }
+  return grid_plots.look(names.index(result["recipe"]))
 
 
-def _label(results: Results, result) -> str:
+def label_of(results: Results, result) -> str:
+  """The model with its budget as claimed, proven and audited."""
   name, claimed, proven, audited = _who(results, result)
   return f"{name}: claimed {claimed} / proven {proven} / audited {audited}"
 
@@ -203,91 +207,36 @@ def _first(experiment, results: Results, part: str) -> list:
   return [r for r in _of(results, part) if r["dp_epsilon"] in budgets]
 
 
-def certified_figure(experiment, results: Results):
-  """Figure 2: certified accuracy by radius."""
-  found = _first(experiment, results, "certify")
-  if not found:
-    return None
-  figure, (axes,) = grid_plots.panels(1, 11.5, 6.4)
-  for result in found:
-    points = result["curve"]
-    axes.step(
-      [point["radius"] for point in points],
-      [point["accuracy"] for point in points],
-      where="pre",
-      label=_label(results, result),
-      **_style(experiment, result),
-    )
-  axes.set_xlabel("l_2 radius")
-  axes.set_ylabel("certified accuracy")
-  axes.set_xlim(left=0)
-  grid_plots.legend(figure, columns=1)
-  return figure
+def _panels(experiment, results, found, series: str, place: str, label: str):
+  """A panel for each way of crafting: the mean of the four attacks.
 
-
-def _way_panels(figure_of, experiment, results, found, x_of, x_label):
-  """A panel for each way of crafting, the mean of the four attacks."""
-  if not found:
-    return None
-  figure, panels = grid_plots.panels(2, 11.5, 6.4)
-  lines = {}
-  for result in found:
-    lines.setdefault(figure_of(result), []).append(result)
-  for axes, (way, text) in zip(panels, _WAYS.items()):
-    for group in lines.values():
-      group = sorted(group, key=x_of)
-      axes.plot(
-        [x_of(result) for result in group],
-        [_mean(result, way) for result in group],
-        marker="o",
-        label=_label(results, group[0]),
-        **_style(experiment, group[0]),
-      )
-    axes.set_title(f"attacks crafted {text}")
-    axes.set_xlabel(x_label)
-  panels[0].set_ylabel("accuracy, mean of four attacks")
-  grid_plots.legend(figure, columns=1)
-  return figure
+  Args:
+    experiment: what was run.
+    results: by cell name.
+    found: the results that are shown.
+    series: the key of what one line has in common.
+    place: the key of the x axis.
+    label: of the x axis.
+  """
+  groups = {}
+  for result in sorted(found, key=lambda result: result[place]):
+    groups.setdefault(result[series], []).append(result)
+  panels = []
+  for way, text in _WAYS.items():
+    lines = []
+    for key in dict.fromkeys(result[series] for result in found):
+      group = groups[key]
+      look = _look(experiment, group[0])
+      look["style"] = f"o{look['style']}"
+      means = [_mean(result, way) for result in group]
+      places = [result[place] for result in group]
+      name = label_of(results, group[0])
+      lines.append(grid_plots.Line(places, means, name, **look))
+    title = f"attacks crafted {text}"
+    side = "" if panels else "accuracy, mean of four attacks"
+    panels.append(grid_plots.Panel(lines, title, label, side))
+  return panels
 
 
 def _mean(result, way: str) -> float:
   return sum(a[way] for a in result["attacks"]) / len(result["attacks"])
-
-
-def attack_figure(experiment, results: Results):
-  """Figures 3 and 7: accuracy by the size of the attack."""
-  return _way_panels(
-    lambda result: result["model"],
-    experiment,
-    results,
-    _first(experiment, results, "attack"),
-    lambda result: result["attack_norm"],
-    "l_2 size of the attack",
-  )
-
-
-def budget_figure(experiment, results: Results):
-  """Figure 4: accuracy by the budget, claimed or proven as the label says."""
-  norm = experiment["settings"]["swept_norm"]
-  found = [
-    result
-    for result in _of(results, "attack")
-    if result["attack_norm"] == norm and result["dp_epsilon"] is not None
-  ]
-  if len({result["dp_epsilon"] for result in found}) < 2:
-    return None
-  return _way_panels(
-    lambda result: result["recipe"],
-    experiment,
-    results,
-    found,
-    lambda result: result["dp_epsilon"],
-    f"dp_epsilon that was aimed at; attacks of l_2 size {norm:g}",
-  )
-
-
-FIGURES = (
-  ("certified", "Certified accuracy by l_2 radius", certified_figure),
-  ("attacks", "Accuracy by size of the attack", attack_figure),
-  ("budgets", "Accuracy by budget", budget_figure),
-)

@@ -56,12 +56,12 @@ def test_help_shows_every_flag(name):
 def test_help_of_a_study_shows_scales_data_sets_and_cells(name):
   module = study(name)
   text = command.help_text(name, module)
-  for scale, time in module.STUDY.scales.items():
+  for scale in module.STUDY.scales:
     assert f"--scale={scale}: " in text
-    assert time in text
-    datasets = module.STUDY.datasets[scale]
+    assert module.STUDY.minutes(scale) in text
+    datasets = module.STUDY.experiment.datasets_of(scale)
     assert set(datasets) <= set(text.replace(",", " ").split())
-    for cell in module.STUDY.cells(scale, (*datasets, "")[0]):
+    for cell in module.STUDY.cells(scale):
       assert cell.name in text
 
 

@@ -17,8 +17,6 @@ from experiments.dpal import __main__ as dpal
 from experiments.dpal import cells as dpal_cells
 from experiments.dpal import measure as dpal_measure
 from experiments.dpal import page as dpal_page
-from experiments.dpal import plots as dpal_plots
-from experiments.dpal import train as dpal_train
 from experiments.grid import engine as grid
 from experiments.grid import plots as grid_plots
 from tf_privrob import papers
@@ -68,7 +66,7 @@ _TINY = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def digits():
-  return dpal_train.load_dataset("digits", None)
+  return dpal_measure.load_dataset("digits", None)
 
 
 # What is run.
@@ -82,19 +80,22 @@ def test_every_scale_trains_before_it_measures(scale, family):
     assert cell.training in found[: number + 1]
   parts = {cell.part for cell in found}
   assert parts == {"train", "linf-0.1", "linf-0.2", "radii"}
-  radii = [cell for cell in found if cell.part == "radii"]
-  assert [cell.method for cell in radii] == ["dpal", "sound_dpal"]
-  assert {cell.total for cell in radii} == {2.0 if family == "mnist" else 4.0}
+  radii = {c.method: c.total for c in found if c.part == "radii"}
+  if family == "mnist":
+    budgets = {"dpal": 2.0, "sound_dpal": 2.0, "secure_sgd": 2.0}
+    assert radii == {**budgets, "pixeldp": None}
+  else:
+    assert radii == {"dpal": 4.0, "sound_dpal": 4.0}
 
 
 def test_full_has_the_papers_grids():
   mnist = dpal_cells.cells(dpal_cells.SCALES["full", "mnist"])
-  totals = sorted({cell.total for cell in mnist})
+  totals = sorted({cell.total for cell in mnist if cell.total})
   assert totals == pytest.approx([0.2 * i for i in range(1, 11)])
-  assert len(mnist) == 10 * 4 * 3 + 2
+  assert len(mnist) == 10 * 5 * 3 + 3 + 4  # PixelDP has no budget
   cifar = dpal_cells.cells(dpal_cells.SCALES["full", "cifar10"])
   assert sorted({cell.total for cell in cifar}) == [2, 4, 6, 8, 10]
-  assert len(dpal_cells.cells(dpal_cells.SCALES["smoke", "mnist"])) == 26
+  assert len(dpal_cells.cells(dpal_cells.SCALES["smoke", "mnist"])) == 37
 
 
 def test_a_budget_of_radii_alone_is_trained_where_it_is_needed():
@@ -129,7 +130,11 @@ def test_every_cell_claims_or_spends_its_total(scale, family):
   sizes = dpal_cells.SCALES[scale, family]
   for cell in dpal_cells.cells(sizes):
     config = dpal_cells.settings(cell, sizes, family, 4000)
-    if cell.method in dpal_cells.CLAIMED_ONLY:
+    if cell.method == "pixeldp":
+      assert (cell.total, getattr(config, "private", False)) == (None, False)
+    elif cell.method == "secure_sgd":  # claims what its accountant says
+      assert config.dp_epsilon == cell.total
+    elif cell.method in dpal_cells.CLAIMED_ONLY:
       assert config.claimed_dp_epsilon == pytest.approx(cell.total)
     else:
       assert (config.dp_epsilon, config.dp_delta) == (cell.total, 1e-5)
@@ -219,7 +224,7 @@ class _Recorded(dpal.Experiment):
 
 def _recorded(tmp_path, digits, **changes):
   scale = dataclasses.replace(_TINY, **changes)
-  return _Recorded(str(tmp_path), "smoke", digits, scale, "a command")
+  return _Recorded(str(tmp_path), "smoke", scale, digits, "a command")
 
 
 def test_finished_cells_are_never_run_again(tmp_path, digits, capsys):
@@ -266,8 +271,9 @@ def test_results_have_their_place(tmp_path, digits):
   assert (result["part"], result["model"]) == ("linf-0.2", "adlm-2")
   assert not list(tmp_path.rglob("*.tmp"))
   payload = json.loads((tmp_path / "results.json").read_text())
-  assert set(payload) == {"experiment", "paper", "cells"}
-  assert payload["paper"]["mean_drop"] == 0.0176
+  assert set(payload) == {"experiment", "published", "cells"}
+  drop = next(row for row in payload["published"] if row["study"] == "drop")
+  assert drop["figures"] == {"drop": 0.0176}
 
 
 # What is written.
@@ -335,30 +341,30 @@ def test_cifar_has_its_own_numbers():
       **_fake("linf-0.1"),
     }
   }
-  found = dpal_page.tables(results, "cifar10")[-1][2]
+  found = dpal_page.tables({"dataset": "cifar10"}, results)[-1].rows
   assert [row[1:] for row in found] == [
     ["44.10", "50.00"],
     ["48.77", "not run"],
   ]
 
 
-def test_plots_are_written_and_the_page_stands_alone(written):
+def test_plots_are_written_and_the_page_shows_them(written):
   names = ["accuracy_linf_0.1", "accuracy_linf_0.2", "radii", "fallen"]
+  page = (written / "table.md").read_text()
   for name in names:
     tree = xml.etree.ElementTree.parse(written / f"{name}.svg")
     assert tree.getroot().tag.endswith("svg")
-  page = (written / "index.html").read_text()
-  assert page.count("data:image/svg+xml;base64,") == len(names)
-  assert "<script" not in page
-  assert 'src="http' not in page
+    assert f"]({name}.svg)" in page
   assert "none known" in page
   assert "a command" in page
   assert not list(written.glob("*.draft*"))
 
 
 def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
-  results = json.loads((written / "results.json").read_text())["cells"]
-  figure = grid_plots.draw(dpal_plots.accuracy_figure, results, 0.1)
+  results = json.loads((written / "results.json").read_text())
+  record, cells = results["experiment"], results["cells"]
+  specs = {f.name: f for f in dpal_page.figures(record, cells)}
+  figure = grid_plots.draw(specs["accuracy_linf_0.1"])
   labels = [text.get_text() for text in figure.legends[0].get_texts()]
   assert len(labels) == 4
   for label in labels:
@@ -368,7 +374,7 @@ def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
   line = next(x for x in axes.lines if x.get_label().startswith("DPAL"))
   assert list(line.get_xdata()) == [2.0]
   assert list(line.get_ydata()) == [0.5]
-  radii = grid_plots.draw(dpal_plots.radii_figure, results, "mnist")
+  radii = grid_plots.draw(specs["radii"])
   words = [text.get_text() for text in radii.legends[0].get_texts()]
   assert sum("claimed" in word for word in words) == 5
   assert sum(word.startswith("proven") for word in words) == 2
@@ -379,7 +385,7 @@ def test_what_was_not_run_is_left_out(tmp_path, digits):
   experiment = _recorded(tmp_path, digits)
   experiment.open(resume=False)
   experiment.write()
-  assert "0 of 14 cells" in (tmp_path / "index.html").read_text()
+  assert "0 of 14 cells" in (tmp_path / "table.md").read_text()
   assert not list(tmp_path.glob("*.svg"))
   experiment.run(grid.select(experiment.cells, "sound_dpal-2/radii"))
   experiment.write()
@@ -387,6 +393,34 @@ def test_what_was_not_run_is_left_out(tmp_path, digits):
   rows = _rows((tmp_path / "table.md").read_text(), "Right and robust")
   assert rows[0]["claimed, harmonic"] == rows[0]["proven, DPAL"] == "not run"
   assert rows[0]["proven, SoundDPAL"] == "31.25"
+
+
+def test_six_models_stand_in_one_table(written):
+  results = json.loads((written / "results.json").read_text())["cells"]
+  audit = {"claimed": _BUDGET, "proven": None, "audited": 5.3}
+  audits = {"dpal": {**audit, "verdict": "refutes claimed"}}
+  table = dpal_page.summary(results, audits)
+  rows = {row[0]: dict(zip(table.head, row)) for row in table.rows}
+  assert list(rows) == list(dpal_cells.METHODS.values())
+  dpal_row = rows["DPAL"]
+  assert dpal_row["claimed / proven / audited"] == "2 / none known / not run"
+  step = "2 / none known / >= 5.3: refutes claimed"
+  assert dpal_row["audit of one step"] == step
+  assert (dpal_row["clean"], dpal_row["under attack, 0.2"]) == (
+    "90.00",
+    "47.50",
+  )
+  fell = "60.00, 17 of 24 fell"
+  assert dpal_row["claimed robust at 0.05, fallen"] == fell
+  assert dpal_row["proven at 0.05"] == "31.25"
+  assert dpal_row["claimed in the paper at 0.05 and 0.6"] == "82.28 and 72.40"
+  secure, pixeldp = rows["SecureSGD, released code"], rows[list(rows)[-1]]
+  for row in (secure, pixeldp):
+    assert row["claimed / proven / audited"] == "not run / not run / not run"
+    assert row["clean"] == row["proven at 0.6"] == "not run"
+  assert secure["claimed robust at 0.6, fallen"] == "not run"
+  assert pixeldp["claimed robust at 0.6, fallen"] == "-"
+  assert pixeldp["claimed in the paper at 0.05 and 0.6"] == "94.19 and 9.08"
 
 
 # What is measured.
@@ -453,7 +487,7 @@ _FEW = (0.05, 0.3)  # sizes: every further one is traced anew
 def trained(tmp_path_factory, digits):
   """DPAL and SoundDPAL on digits; DPAL's training is killed and resumed."""
   folder = tmp_path_factory.mktemp("real")
-  experiment = dpal.Experiment(str(folder), "smoke", digits, _TINY)
+  experiment = dpal.Experiment(str(folder), "smoke", _TINY, digits)
   experiment.open(resume=False)
   count = papers.DPAL.count_steps
 
@@ -471,7 +505,7 @@ def trained(tmp_path_factory, digits):
   assert (run / "ledger.jsonl").exists()
   assert not (folder / "dpal-2" / "train.json").exists()
   (run / "model.keras").write_text("half of a model")
-  again = dpal.Experiment(str(folder), "smoke", digits, _TINY)
+  again = dpal.Experiment(str(folder), "smoke", _TINY, digits)
   again.open(resume=True)
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(dpal_cells, "RADII", _FEW)
@@ -541,19 +575,49 @@ def test_attacks_on_deterministic_and_randomised_models(trained, monkeypatch):
 
 
 def test_adlm_is_deployed_with_clean_statistics(tmp_path, digits):
-  experiment = dpal.Experiment(str(tmp_path), "smoke", digits, _TINY)
+  experiment = dpal.Experiment(str(tmp_path), "smoke", _TINY, digits)
   cell = dpal_cells.Cell("adlm", 2.0, "train")
   result = experiment.measure(cell)
   assert result["proven"] is None
   assert result["claimed"]["dp_epsilon"] == pytest.approx(2.0)
   folder = run_folder.RunFolder(tmp_path / cell.model)
-  model = dpal_train.load_model(cell, digits, folder)
+  model = dpal_measure.load_model(cell, digits, folder)
   alone = model(digits.x_test[:1]).numpy()
   among = model(digits.x_test[:5]).numpy()[:1]
   np.testing.assert_allclose(alone, among, atol=1e-5)
   deployed = model(digits.x_train[:60]).numpy()
   clean = model.network(digits.x_train[:60], training=True).numpy()
   np.testing.assert_allclose(deployed, clean, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_rivals_with_noise_have_claimed_and_proven_sizes(
+  tmp_path, digits, monkeypatch
+):
+  monkeypatch.setattr(dpal_cells, "ATTACKS", {"fgsm": ""})
+  monkeypatch.setattr(dpal_cells, "RADII", _FEW)
+  short = {"l2_clip_norm": 0.1, "redistribution_steps": 2, "epochs": 0.5}
+  train = {
+    "secure_sgd": ("mnist_released", {**short, "batch_size": 64}),
+    "pixeldp": ("mnist_5k", {"construction_size": 0.1, "epochs": 0.3}),
+  }
+  scale = dataclasses.replace(_TINY, train=train)
+  experiment = dpal.Experiment(str(tmp_path), "smoke", scale, digits)
+  experiment.open(resume=False)
+  experiment.run([c for c in experiment.cells if c.part != "linf-0.1"])
+  results = experiment.results()
+  secure, pixeldp = (
+    results[f"{name}/radii"] for name in ("secure_sgd-2", "pixeldp")
+  )
+  (points,) = secure["claimed"]["curves"].values()
+  assert [p["attack_eps"] for p in points] == list(_FEW)
+  assert all(0 <= p["fallen"] <= p["claimed"] <= 4 for p in points)
+  assert "claimed" not in pixeldp
+  for found in (secure, pixeldp):
+    assert found["proven"]["method"] == "gaussian_hidden_tight"
+  assert results["pixeldp/linf-0.2"]["verdict_draws"] == 3
+  assert results["pixeldp/train"]["proven"] is None
+  assert results["secure_sgd-2/train"]["proven"] is None
 
 
 # The binary.

@@ -17,7 +17,6 @@ from experiments.halfspaces import instances
 from experiments.halfspaces import pure as halfspaces_pure
 from experiments.halfspaces import rates as halfspaces_rates
 from experiments.halfspaces import rates_page as halfspaces_rates_page
-from experiments.halfspaces import rates_plots as halfspaces_rates_plots
 from experiments.halfspaces import search
 from tf_privrob import papers
 from tf_privrob import privacy
@@ -412,7 +411,8 @@ def test_pure_learner_has_the_predicted_law():
 @pytest.fixture(scope="module")
 def results():
   return {
-    part: halfspaces_rates.rates_cell(part, _TINY) for part in _TINY.parts()
+    part: {**halfspaces_rates.rates_cell(part, _TINY), "seconds": 1.0}
+    for part in _TINY.parts()
   }
 
 
@@ -452,8 +452,9 @@ def test_page(results):
   assert "from its n" in tables[2].rows[0][-1]
   assert "exponent of d, ratio to without noise" in fitted
   assert any("mean log ratio" in text for text in fitted)
-  for _, _, make in halfspaces_rates_plots.FIGURES:
-    figure = grid_plots.draw(make, results)
+  figures = list(halfspaces_rates_page.figures(results))
+  assert [figure.name for figure in figures] == ["rates", "pure"]
+  for figure in map(grid_plots.draw, figures):
     text = io.StringIO()
     figure.savefig(text, format="svg")
     root = xml.etree.ElementTree.fromstring(text.getvalue())
@@ -470,8 +471,8 @@ def test_page_of_what_is_done(results):
   assert tables[0].rows[2][1] == "> 4,096 (censored)"
   assert tables[2].rows[0][-1] == "no verdict: too few points"
   assert not tables[3].rows
-  for _, _, make in halfspaces_rates_plots.FIGURES:
-    assert make(some) is None
+  assert not list(halfspaces_rates_page.figures(some))
   both = {**some, "easy-free": results["easy-free"]}
-  assert halfspaces_rates_plots.size_figure(both) is not None
+  (figure,) = halfspaces_rates_page.figures(both)
+  assert grid_plots.draw(figure) is not None
   assert halfspaces_rates_page.notes()

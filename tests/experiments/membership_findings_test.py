@@ -9,9 +9,7 @@ import pytest
 
 from experiments.privacy_risks.membership import findings as membership_findings
 from experiments.privacy_risks.membership import measure as membership_measure
-from experiments.privacy_risks.membership import notes as membership_notes
 from experiments.privacy_risks.membership import page as membership_page
-from experiments.privacy_risks.membership import plots as membership_plots
 from experiments.privacy_risks.membership import studies as membership_studies
 from tf_privrob import membership as membership_lib
 
@@ -211,7 +209,7 @@ def test_published_rows_stand_beside_measured_ones():
   results = _results(("p", "pgd", {"main": 0}, 1, 0.6, 0.7))
   for result in results.values():
     result["dataset"] = "uci_har"
-  accuracy, inference = membership_page.tables(results)[1:3]
+  accuracy, inference = membership_page.tables({}, results)[1:3]
   assert accuracy.title.startswith("Table 12, uci_har")
   assert accuracy.rows[1][0] == "p, as published in Table 12"
   assert "73.84" in accuracy.rows[1]
@@ -224,8 +222,9 @@ def test_published_rows_stand_beside_measured_ones():
 
 
 def test_figures_are_left_out_where_there_is_nothing_to_show():
-  for _, _, make in membership_plots.FIGURES:
-    assert make({}) is None
+  figures = list(membership_page.figures({}, {}))
+  assert len(figures) == 8
+  assert not any(figure.shows_any for figure in figures)
   record = {"settings": {"num_points": None, "num_swept": 5, "num_dual": 0}}
-  notes = membership_notes.notes(record, {})
+  notes = membership_page.notes(record, {})
   assert any("all training and all test examples" in note for note in notes)

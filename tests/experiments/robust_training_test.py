@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from experiments.grid import engine as grid
+from experiments.grid import plots as grid_plots
 from experiments.privacy_risks.training import __main__ as robust_training
 from experiments.privacy_risks.training import cells as robust_training_cells
 from experiments.privacy_risks.training import (
   measure as robust_training_measure,
 )
 from experiments.privacy_risks.training import page as robust_training_page
-from experiments.privacy_risks.training import (
-  published as robust_training_published,
-)
 from experiments.privacy_risks.training import scales as robust_training_scales
 from tf_privrob import certify
 from tf_privrob import data
@@ -43,6 +41,8 @@ _TINY = robust_training_cells.Scale(
   num_verified=40,
   num_dual=4,
 )
+# Of the paper's tables; others are of the authors of IBP.
+_PAPER = [row for row in robust_training_page.PUBLISHED if row.table]
 # Small stand-ins for inputs whose networks are heavy.
 _SHAPES = {
   "yale_b": ((24, 16, 1), 38),
@@ -139,7 +139,7 @@ def test_cells():
 def test_scales_have_the_models_of_the_tables():
   full = robust_training_scales.SCALES["full"]
   have = {(r.dataset, r.trainer) for r in full.recipes.values()}
-  assert set(robust_training_published.rows()) <= have
+  assert {(row.dataset, row.model) for row in _PAPER} <= have
   assert [
     (recipe.network, recipe.attack_eps, recipe.changes["attack_eps"])
     for recipe in full.recipes.values()
@@ -223,36 +223,37 @@ def test_moments_keep_their_place_with_fewer_examples():
 @pytest.mark.parametrize(
   ("dataset", "trainer", "table", "percent"),
   [
-    ("yale_b", "trades", 2, (99.53, 93.77, 99.42, 83.85)),
-    ("fashion_mnist", "ibp", 9, (89.85, 86.26, 82.60, 78.44, 79.20, 74.17)),
-    ("uci_har", "pgd", 12, (96.10, 92.53, 92.51, 73.84)),
+    ("yale_b", "trades", "2", (99.53, 93.77, 99.42, 83.85)),
+    ("fashion_mnist", "ibp", "9", (89.85, 86.26, 82.60, 78.44, 79.20, 74.17)),
+    ("uci_har", "pgd", "12", (96.10, 92.53, 92.51, 73.84)),
   ],
 )
 def test_published_rows(dataset, trainer, table, percent):
-  row = robust_training_published.row(dataset, trainer)
+  row = robust_training_page.published_row(dataset, trainer)
   assert row.table == table
-  assert row.percent == percent
+  assert row.figures == dict(zip(robust_training_page.COLUMNS, percent))
 
 
 def test_published_rows_are_plausible():
-  rows = robust_training_published.rows()
-  assert len(rows) == 20
-  for (_, trainer), row in rows.items():
-    has_bounds = trainer in robust_training_cells.VERIFIED
-    assert len(row.percent) == (6 if has_bounds else 4)
-    assert row.estimated == (trainer == "dual")
+  assert len(_PAPER) == 20
+  for row in _PAPER:
+    has_bounds = row.model in robust_training_cells.VERIFIED
+    percent = list(row.figures.values())
+    assert len(percent) == (6 if has_bounds else 4)
+    assert row.estimated == (row.model == "dual")
     # Clean, then attacked, then verified: never rising.
-    for part in (row.percent[::2], row.percent[1::2]):
-      assert list(part) == sorted(part, reverse=True)
-  assert robust_training_published.row("mnist", "ibp") is None
+    for part in (percent[::2], percent[1::2]):
+      assert part == sorted(part, reverse=True)
+  assert robust_training_page.published_row("mnist", "ibp") is None
 
 
 def test_published_rows_of_gowal_et_al_name_their_network():
-  row = robust_training_published.row("mnist", "ibp", 0.3)
-  assert row.percent == (None, 98.34, None, 96.03, None, 91.79)
+  published_row = robust_training_page.published_row
+  row = published_row("mnist", "ibp", 0.3)
+  assert row.figures == {"test": 98.34, "adv-test": 96.03, "ver-test": 91.79}
   assert "large network, trained at 0.4" in row.remark
-  assert robust_training_published.row("mnist", "ibp", 0.2) is None
-  assert robust_training_published.row("mnist", "pgd", 0.3) is None
+  assert published_row("mnist", "ibp", 0.2) is None
+  assert published_row("mnist", "pgd", 0.3) is None
 
 
 # Measurements.
@@ -363,9 +364,8 @@ def test_page_shows_no_claim_alone(done):
   assert len(plain) == 4
   for row in plain:
     assert row[1:4] == ["none", "none known", "not run"]
-  page = done.folder.file("index.html").read_text()
-  assert page.count("<figure") == 1
-  assert "a command" in page
+  assert "](accuracy.svg)" in text
+  assert "a command" in text
   xml.etree.ElementTree.parse(done.folder.file("accuracy.svg"))
 
 
@@ -408,7 +408,7 @@ def test_an_unverified_number_is_not_called_verified():
       _fake("ibp", "verify", kinds=["claimed"]),
     ]
   )
-  table = robust_training_page.tables(results)[0]
+  table = robust_training_page.tables({}, results)[0]
   rows = {row[0]: row for row in table.rows}
   ver = [table.head.index(name) for name in ("ver-train", "ver-test")]
 
@@ -423,7 +423,8 @@ def test_an_unverified_number_is_not_called_verified():
     "68.87 estimated",
   ]
   assert shown("natural, as published in Table 2") == ["no bound"] * 2
-  figure = robust_training_page.figure(results)
+  (spec,) = robust_training_page.figures({}, results)
+  figure = grid_plots.draw(spec)
   labels = figure.axes[0].get_legend_handles_labels()[1]
   # One proven model; of the published, dual's is an estimate.
   assert labels.count("verified (proven)") == 1
@@ -433,20 +434,21 @@ def test_an_unverified_number_is_not_called_verified():
 
 def test_a_private_model_has_no_published_row():
   results = dict([_fake("pgd", "train", dp_epsilon=3.0)])
-  assert len(robust_training_page.tables(results)[0].rows) == 1
+  assert len(robust_training_page.tables({}, results)[0].rows) == 1
   results = dict([_fake("pgd", "train")])
-  assert len(robust_training_page.tables(results)[0].rows) == 2
+  assert len(robust_training_page.tables({}, results)[0].rows) == 2
 
 
 def test_mnist_stands_beside_what_its_authors_published():
   results = dict([_fake("ibp", "train", dataset="mnist", attack_eps=0.1)])
-  row = robust_training_page.tables(results)[0].rows[1]
+  row = robust_training_page.tables({}, results)[0].rows[1]
   assert row[0] == "IBP at 0.1, medium, as published by its authors"
   assert row[5:11] == ["-", "98.94", "-", "97.99", "-", "97.08"]
   settings = {"settings": {"num_attacked": 10}}
   remarks = "\n".join(robust_training_page.notes(settings, results))
   assert "medium network, trained at 0.2" in remarks
-  assert robust_training_page.figure(results) is not None
+  (spec,) = robust_training_page.figures({}, results)
+  assert spec.shows_any
 
 
 def test_resume_keeps_what_is_done(done, datasets, monkeypatch):

@@ -24,17 +24,16 @@ from typing import Optional
 
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
-from experiments.grid import plots as grid_plots
 from experiments.privacy_risks.membership import cells as membership_cells
-from experiments.privacy_risks.membership import notes as membership_notes
+from experiments.privacy_risks.membership import measure as membership_measure
+from experiments.privacy_risks.membership import outputs as membership_outputs
 from experiments.privacy_risks.membership import page as membership_page
-from experiments.privacy_risks.membership import plots as membership_plots
 from experiments.privacy_risks.membership import scales as membership_scales
-from tf_privrob.console import command
+from experiments.privacy_risks.training import measure as training_measure
 from tf_privrob.runs import train as training
 
 
-class Experiment(grid_models.ModelExperiment):
+class Experiment(grid_models.SeveralDatasets):
   """Models and who is inferred from them; `dataset` is a `Datasets`.
 
   Args:
@@ -45,26 +44,51 @@ class Experiment(grid_models.ModelExperiment):
   study = "membership"
   title = "Membership inference"
   choices = ("models",)
+  page = membership_page
+  plan = membership_cells
+  work = membership_measure
+  SCALES = membership_scales.SCALES
 
   def __init__(self, *arguments, robust_dir: str | None = None):
     self.robust_dir = robust_dir
     super().__init__(*arguments)
 
-  def about_data(self, dataset) -> dict[str, str]:
-    """Names only: what was found of each is in its trainings."""
-    names = ", ".join(dataset.names)
-    return {"dataset": names, "data": "What was found of each is below."}
+  @classmethod
+  def load_data(cls, options, scale: membership_cells.Scale):
+    """Data sets that are loaded when they are needed."""
+    return training_measure.Datasets(scale.datasets, options.data_dir)
 
-  def all_cells(self, scale: membership_cells.Scale):
-    """Model by model."""
-    return membership_cells.cells(scale)
+  @classmethod
+  def described(cls, scale_name: str, dataset: str, out_dir: str):
+    """The experiment without its data.
+
+    The models of privacy_risks.training are where the queue trains them.
+    """
+    found = super().described(scale_name, dataset, out_dir)
+    if found.scale.robust is not None:
+      studies = pathlib.Path(out_dir).parent.parent
+      found.robust_dir = str(studies / "training" / found.scale.robust)
+    return found
+
+  @classmethod
+  def made(cls, options, command_line: str):
+    """With the folder of the models that are not trained here."""
+    found = super().made(options, command_line)
+    found.robust_dir = options.robust_dir
+    return found
+
+  @classmethod
+  def possible(cls, options, wanted):
+    """Models that are trained elsewhere must be there."""
+    scale = cls.SCALES[options.scale]
+    return membership_cells.available(
+      scale, wanted, options.robust_dir, options.skip_missing
+    )
 
   def config(self, cell: membership_cells.Cell):
     """The settings of the method, as for the training set of the preset."""
-    from experiments.privacy_risks.membership import train as membership_train
-
     recipe = self.scale.models[cell.model].recipe
-    return membership_train.settings(recipe, recipe.preset_size)
+    return membership_measure.settings(recipe, recipe.preset_size)
 
   def missing(self, cell: membership_cells.Cell) -> str:
     """Models that are trained elsewhere must be there."""
@@ -82,17 +106,11 @@ class Experiment(grid_models.ModelExperiment):
 
   def train(self, cell: membership_cells.Cell, folder) -> dict:
     """A model that is trained here, or what is known of one that was."""
-    from experiments.privacy_risks.membership import train as membership_train
-
     model = self.scale.models[cell.model]
-    dataset = self.dataset.of(model.recipe)
+    work = (cell.model, self.scale, self.dataset.of(model.recipe))
     if model.own:
-      return membership_train.train_cell(
-        cell.model, self.scale, dataset, folder
-      )
-    return membership_train.adopt_cell(
-      cell.model, self.scale, dataset, self._home(cell.model)
-    )
+      return membership_measure.train_cell(*work, folder)
+    return membership_measure.adopt_cell(*work, self._home(cell.model))
 
   def _home(self, name: str):
     """The folder that a model was trained in."""
@@ -104,14 +122,10 @@ class Experiment(grid_models.ModelExperiment):
 
   def load(self, cell: membership_cells.Cell, folder):
     """The trained model."""
-    return training.load_run(self._home(cell.model))
+    return super().load(cell, self._home(cell.model))
 
   def examine(self, cell: membership_cells.Cell, model, folder) -> dict:
     """What is inferred from the model."""
-    from experiments.privacy_risks.membership import measure
-    from experiments.privacy_risks.membership import (
-      outputs as membership_outputs,
-    )
     from tf_privrob import run_folder
 
     known = self.scale.models[cell.model]
@@ -123,90 +137,29 @@ class Experiment(grid_models.ModelExperiment):
       model,
       run_folder.RunFolder(folder.file(training.RUN)),
     )
+    more = []
     if cell.part == "left_out":
-      original = training.load_run(self._home(known.original))
-      return measure.timed(task, measure.left_out_cell, original)
-    return measure.timed(task, getattr(measure, f"{cell.part}_cell"))
-
-  def tables(self, results):
-    """Findings, the paper's tables, private models and the trainings."""
-    return membership_page.tables(results)
-
-  def figures(self, results):
-    """The paper's figures, and private models."""
-    for name, caption, make in membership_plots.FIGURES:
-      yield name, caption, grid_plots.draw(make, results)
-
-  def notes(self) -> list[str]:
-    """How to read it all."""
-    return membership_notes.notes(self.record, self.results())
-
-
-def described(scale_name: str, dataset: str, out_dir: str) -> Experiment:
-  """The experiment without its data; one folder has all data sets.
-
-  The models of privacy_risks.training are where the queue trains them.
-  """
-  del dataset
-  scale = membership_scales.SCALES[scale_name]
-  named = grid_models.Named(names=scale.datasets)
-  robust_dir = None
-  if scale.robust is not None:
-    studies = pathlib.Path(out_dir).parent.parent
-    robust_dir = str(studies / "training" / scale.robust)
-  return Experiment(out_dir, scale_name, scale, named, robust_dir=robust_dir)
+      more.append(super().load(cell, self._home(known.original)))
+    found = getattr(membership_measure, f"{cell.part}_cell")(task, *more)
+    return {**membership_measure.identity(known), **found}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(grid_flags.Options):
+class Options(grid_flags.OptionsOfSeveral):
   """Flags of the study.
 
   Attributes:
-    dataset: Name of a data set of the scale, or all of them.
     robust_dir: The out_dir of privacy_risks.training at this scale; not for
       smoke.
     skip_missing: Leave out models that are not in --robust_dir.
   """
 
-  dataset: str = grid_flags.EVERY
   robust_dir: Optional[str] = None
   skip_missing: bool = False
 
 
-STUDY = grid_flags.each(
-  dict.fromkeys(("smoke", "small", "full"), grid_flags.NOT_TIMED),
-  membership_scales.SCALES,
-  membership_cells.cells,
-)
-about = STUDY.about
-
-
-def main(options: Options, call: command.Call) -> None:
-  """Runs as the flags say and prints the table."""
-  scale = membership_scales.SCALES.get(options.scale)
-  wanted = membership_cells.available(
-    scale, STUDY.check(options), options.robust_dir, options.skip_missing
-  )
-
-  def make():
-    from experiments.privacy_risks.training import (
-      measure as robust_training_measure,
-    )
-
-    datasets = robust_training_measure.Datasets(
-      scale.datasets, options.data_dir
-    )
-    return Experiment(
-      options.out_dir,
-      options.scale,
-      scale,
-      datasets,
-      call.line,
-      robust_dir=options.robust_dir,
-    )
-
-  grid_flags.run(make, wanted, options)
-
+STUDY = grid_flags.Study(Experiment)
+about, main = STUDY.about, STUDY.main
 
 if __name__ == "__main__":
   grid_flags.start(sys.modules[__name__])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Optional
 
+from experiments.grid import engine as grid
 from experiments.privacy_risks.training import cells as robust_training_cells
 
 # What is done with a trained model, in the order that it is done.
@@ -89,7 +90,7 @@ class Scale:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cell:
+class Cell(grid.Cell):
   """One model and what is done with it: "train" or one of PARTS.
 
   Attributes:
@@ -103,16 +104,11 @@ class Cell:
   original: Optional[str] = None
 
   @property
-  def name(self) -> str:
-    """As in --cells; its result is <name>.json."""
-    return f"{self.model}/{self.part}"
-
-  @property
   def training(self) -> Cell:
     """What must be done before."""
     if self.part == "train" and self.original:
       return Cell(self.original, "train")
-    return dataclasses.replace(self, part="train")
+    return super().training
 
 
 def cells(scale: Scale, dataset: Optional[str] = None) -> list[Cell]:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
 
+from experiments.grid import page as grid_page
 from experiments.privacy_risks.membership import measure as membership_measure
 from experiments.privacy_risks.training import cells as robust_training_cells
 
@@ -191,7 +192,7 @@ def _groups(results: Results, study: str) -> dict[str, list]:
 
 
 def _temperatures(results: Results) -> Iterator[Finding]:
-  for result in _of_part(results, "temperatures"):
+  for result in grid_page.of_part(results, "temperatures"):
     rows = result["temperatures"]
     for name in ("I_B", "I_A"):
       where = (
@@ -204,7 +205,7 @@ def _temperatures(results: Results) -> Iterator[Finding]:
 
 def _radii(results: Results) -> Iterator[Finding]:
   """Figures 5, 8 and 9: the radius of training against a much larger one."""
-  for result in _of_part(results, "radii"):
+  for result in grid_page.of_part(results, "radii"):
     rows, radius = result["radii"], result["attack_eps"]
     own = min(rows, key=lambda row: abs(row["radius"] - radius))
     if rows[-1]["radius"] > own["radius"]:
@@ -235,7 +236,7 @@ def _verified(results: Results) -> Iterator[Finding]:
 def sensitivities(results: Results) -> dict[tuple[str, str], dict[str, list]]:
   """All of them by data set and trainer: left_out and kept."""
   found = {}
-  for result in _of_part(results, "left_out"):
+  for result in grid_page.of_part(results, "left_out"):
     key = (result["dataset"], result["trainer"])
     groups = found.setdefault(key, {"left_out": [], "kept": []})
     for group, values in groups.items():
@@ -271,7 +272,7 @@ def _noise_layer(results: Results) -> Iterator[Finding]:
 
 
 def _targeted(results: Results) -> Iterator[Finding]:
-  for result in _of_part(results, "classes"):
+  for result in grid_page.of_part(results, "classes"):
     found = dict(result["strategies"])
     targeted = found.pop("model, targeted")
     best = max(found, key=lambda name: found[name]["balanced_accuracy"])
@@ -281,7 +282,7 @@ def _targeted(results: Results) -> Iterator[Finding]:
 
 
 def _insecure(results: Results) -> Iterator[Finding]:
-  for result in _of_part(results, "losses"):
+  for result in grid_page.of_part(results, "losses"):
     groups = result["losses"]["benign"]
     means = [
       groups[f"{kind} non-members"]["mean"] for kind in ("insecure", "secure")
@@ -319,7 +320,3 @@ def _private(results: Results) -> Iterator[Finding]:
         f" {budget:g}, {name}"
       )
       yield compare(claim, where, *pair)
-
-
-def _of_part(results: Results, part: str) -> list[Mapping[str, Any]]:
-  return [result for result in results.values() if result["part"] == part]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.grid import rows as grid_rows
+from experiments.grid import work
 from experiments.privacy_risks.membership import cells as membership_cells
 from experiments.privacy_risks.training import cells as robust_training_cells
 from experiments.privacy_risks.training import (
@@ -126,7 +126,7 @@ def verified_outputs(task: Task):
     count,
     domain=domain,
     attack_eps=task.recipe.attack_eps,
-    value_range=task.dataset.value_range if inside else grid_rows.NO_BOX,
+    value_range=task.dataset.value_range if inside else work.NO_BOX,
   )
 
 

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
+from experiments.grid import page as grid_page
+from experiments.grid import sheets
 from experiments.privacy_risks.membership import findings as findings_lib
-from experiments.privacy_risks.membership import published as published_rows
-from experiments.privacy_risks.training import cells as robust_training_cells
 from experiments.privacy_risks.training import page as robust_training_page
-from experiments.privacy_risks.training import (
-  published as robust_training_published,
-)
 
+PUBLISHED = sheets.published(__file__)
 WHO = robust_training_page.WHO
-COLUMNS = robust_training_published.COLUMNS
-STRATEGIES = published_rows.STRATEGIES
-NOT_RUN, NO_BOUND = "not run", "no bound"
+COLUMNS = robust_training_page.COLUMNS
+STRATEGIES = ["I_B", "I_A", "I_V"]
 UPPER = "oracle threshold, an upper estimate"
 # What members and non-members are counted as.
 POINTS = "members and non-members"
 
 
+def published_of(dataset: str, trainer: str) -> sheets.Published | None:
+  """What was published of this trainer on this data set; None: nothing.
+
+  Accuracies stand beside the experiment of robust training.
+  """
+  for row in PUBLISHED:
+    if (row.study, row.dataset, row.model) == ("main", dataset, trainer):
+      known = robust_training_page.published_row(dataset, trainer)
+      figures = {**known.figures, **row.figures}
+      return dataclasses.replace(known, figures=figures)
+  return None
+
+
 def shown(inference) -> str:
   """An inference accuracy and its interval, in percent."""
   if inference is None:
-    return NOT_RUN
-  low, high = inference["interval"]
-  accuracy = 100 * inference["balanced_accuracy"]
-  return f"{accuracy:.2f} ({100 * low:.1f} to {100 * high:.1f})"
+    return grid_page.NOT_RUN
+  return grid_page.with_interval(
+    inference["balanced_accuracy"], inference["interval"]
+  )
 
 
 def accuracies(trained, infer, columns: Sequence[str]) -> list[str]:
@@ -43,9 +54,10 @@ def accuracies(trained, infer, columns: Sequence[str]) -> list[str]:
 
 def _absent(trained, column: str) -> str:
   """Why there is no figure."""
-  is_bound = column.startswith("ver-") or column == "I_V"
-  has_bounds = trained["trainer"] in robust_training_cells.VERIFIED
-  return NO_BOUND if is_bound and not has_bounds else NOT_RUN
+  is_bound = column in (*robust_training_page.BOUNDS, "I_V")
+  if is_bound and not robust_training_page.has_bounds(trained):
+    return robust_training_page.NO_BOUND
+  return grid_page.NOT_RUN
 
 
 def inferred(trained, infer, names, *kind: str) -> list[str]:
@@ -65,23 +77,8 @@ def points(infer, name: str = "I_B") -> str:
   return f"{found['num_members']:,} and {found['num_nonmembers']:,}"
 
 
-def published_values(
-  published, columns: Sequence[str], names: Sequence[str]
-) -> list[str]:
-  """Accuracies, then inference; what rests on estimates is called so."""
-  percent = dict(zip(COLUMNS, published.accuracies))
-  percent.update(zip(STRATEGIES, published.inference))
-  made = []
-  for column in (*columns, *names):
-    text = f"{percent[column]:.2f}" if column in percent else "-"
-    is_bound = column.startswith("ver-") or column == "I_V"
-    if text != "-" and is_bound and published.estimated:
-      text += " estimated"
-    made.append(text)
-  return made
-
-
-def as_published(label: str, published) -> list[str]:
+def as_published(label: str, published: sheets.Published) -> list[str]:
   """The first columns of a published row."""
-  text = f"{label}, as published in Table {published.table}"
-  return [text, "-", "-", "-"]
+  where = published.table
+  where = f"Table {where}" if where.isdigit() else where
+  return [f"{label}, as published in {where}", "-", "-", "-"]

@@ -5,13 +5,16 @@ Tables 5, 6, 7, 10 and 11, Figure 2 in numbers, Appendix E, and private models.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
+from typing import Callable
 
 from experiments.grid import page as grid_page
+from experiments.grid import sheets
 from experiments.privacy_risks.membership import findings as findings_lib
-from experiments.privacy_risks.membership import published as published_rows
+from experiments.privacy_risks.membership import measure as membership_measure
 from experiments.privacy_risks.membership import rows as rows_lib
 from experiments.privacy_risks.training import page as robust_training_page
 
@@ -41,8 +44,8 @@ def _study_table(
   study: str,
   title: str,
   parameter: str,
-  published: Sequence[tuple[str, str, Any]],
-  verified: bool = False,
+  published: Sequence[sheets.Published],
+  as_text: Callable[[float], str] = "{:g}".format,
 ) -> Table:
   """Measured rows by parameter, then the published ones.
 
@@ -51,9 +54,10 @@ def _study_table(
     study: whose models.
     title: of the table.
     parameter: head of its column.
-    published: label, parameter and row.
-    verified: has columns of bounds.
+    published: rows of the paper's table.
+    as_text: shows their parameter.
   """
+  verified = study == "subset"
   columns = rows_lib.COLUMNS if verified else rows_lib.COLUMNS[:4]
   names = rows_lib.STRATEGIES if verified else rows_lib.STRATEGIES[:2]
   rows = []
@@ -71,11 +75,11 @@ def _study_table(
         rows_lib.points(infer),
       ]
     )
-  if rows:
-    for label, value, row in published:
-      values = rows_lib.published_values(row, columns, names)
-      head = [*rows_lib.as_published(label, row), row.dataset, value, "-"]
-      rows.append([*head, *values, *["-"] * len(names), "-"])
+  for row in published if rows else ():
+    label = {"pgd": "PGD"}.get(row.model, row.model)
+    values = robust_training_page.published_values(row, [*columns, *names])
+    head = [*rows_lib.as_published(label, row), row.dataset, as_text(row.value)]
+    rows.append([*head, "-", *values, *["-"] * len(names), "-"])
   head = [*rows_lib.WHO, "data set", parameter, "radius of inference"]
   head += [*columns, *names]
   head += [f"{name}, held-out threshold" for name in names]
@@ -83,40 +87,44 @@ def _study_table(
   return Table(f"{title} ({rows_lib.UPPER})", head, rows)
 
 
+def _of_study(study: str) -> list[sheets.Published]:
+  return [row for row in rows_lib.PUBLISHED if row.study == study]
+
+
 def _share_table(results: Results) -> Table:
-  rows = [
-    ("PGD", f"{share:g}", row) for share, row in published_rows.SHARES.items()
-  ]
   title = "Table 5: share of the training set with an adversarial loss"
-  return _study_table(results, "share", title, "share", rows)
+  return _study_table(results, "share", title, "share", _of_study("share"))
 
 
 def _radius_table(results: Results) -> Table:
-  rows = [
-    ("PGD", f"{255 * radius:.0f}/255", row)
-    for radius, row in published_rows.RADII.items()
-  ]
   title = "Table 6: radius of training"
-  return _study_table(results, "radius", title, "trained at radius", rows)
+  return _study_table(
+    results,
+    "radius",
+    title,
+    "trained at radius",
+    _of_study("radius"),
+    lambda radius: f"{255 * radius:.0f}/255",
+  )
 
 
 def _subset_table(results: Results) -> Table:
-  rows = [
-    ("dual" if radius else "natural", f"{255 * radius:g}/255", row)
-    for radius, row in published_rows.SUBSET.items()
-  ]
   title = "Table 10: dual training on few examples"
   return _study_table(
-    results, "subset", title, "trained at radius", rows, verified=True
+    results,
+    "subset",
+    title,
+    "trained at radius",
+    _of_study("subset"),
+    lambda radius: f"{255 * radius:.4g}/255",
   )
 
 
 def _adaptation_table(results: Results) -> Table:
-  rows = [
-    ("PGD", "1" if adapted else "0", published_rows.adapted(name, adapted))
-    for name in published_rows.ADAPTED
-    for adapted in (False, True)
-  ]
+  rows = []
+  for row in _of_study("adaptation"):
+    plain = rows_lib.published_of(row.dataset, row.model)
+    rows += [dataclasses.replace(plain, value=0.0), row]
   title = "Table 11: domain adaptation"
   return _study_table(results, "adaptation", title, "adapted", rows)
 
@@ -125,11 +133,9 @@ def _adaptation_table(results: Results) -> Table:
 
 
 def _classes_table(results: Results) -> Table:
-  names = published_rows.CLASS_STRATEGIES
+  names = membership_measure.CLASS_STRATEGIES
   rows = []
-  for result in results.values():
-    if result["part"] != "classes":
-      continue
+  for result in grid_page.of_part(results, "classes"):
     trained = results[f"{result['model']}/train"]
     who = [*robust_training_page.who(trained), result["dataset"]]
     found = [result["strategies"][name] for name in names]
@@ -139,12 +145,10 @@ def _classes_table(results: Results) -> Table:
       values = [rows_lib.shown(each["per_class"][place]) for each in found]
       counts = f"{first['num_members']:,} and {first['num_nonmembers']:,}"
       rows.append([*who, str(first["class"]), *values, counts])
-  if rows:
-    for number, percent in enumerate(published_rows.CLASSES):
-      label = "PGD, as published in Table 7"
-      values = [f"{value:.2f}" for value in percent]
-      row = [label, "-", "-", "-", "cifar10", str(number), *values, "-"]
-      rows.append(row)
+  for row in _of_study("class") if rows else ():
+    values = robust_training_page.published_values(row, names)
+    place = [row.dataset, f"{row.value:g}"]
+    rows.append([*rows_lib.as_published("PGD", row), *place, *values, "-"])
   head = [
     *rows_lib.WHO,
     "data set",
@@ -187,11 +191,10 @@ def _noise_layer_table(results: Results) -> Table:
         rows_lib.points(infer),
       ]
     )
-  if rows:
-    for has_noise, percent in published_rows.NOISE_LAYER.items():
-      label = "PixelDP" if has_noise else "natural"
-      row = [f"{label}, as published in Appendix E", "-", "-", "-", "cifar10"]
-      rows.append([*row, "-", "-", f"{percent:.2f}", "-", "-"])
+  for row in _of_study("noise_layer") if rows else ():
+    values = robust_training_page.published_values(row, ["I_B"])
+    head = [*rows_lib.as_published(row.model, row), row.dataset]
+    rows.append([*head, "-", "-", *values, "-", "-"])
   head = [
     *rows_lib.WHO,
     "data set",
@@ -262,9 +265,9 @@ def private_table(results: Results) -> Table:
 
 def _advantage(found) -> str:
   if found is None:
-    return rows_lib.NOT_RUN
-  low, high = found["advantage_interval"]
-  return f"{100 * found['advantage']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    return grid_page.NOT_RUN
+  interval = found["advantage_interval"]
+  return grid_page.with_interval(found["advantage"], interval, 1)
 
 
 def _rounded_up(advantage: float) -> str:

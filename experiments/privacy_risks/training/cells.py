@@ -116,11 +116,6 @@ class Scale:
 class Cell(grid.BudgetCell):
   """One model and what is done: "train", "clean", "attack" or "verify"."""
 
-  @property
-  def training(self) -> Cell:
-    """What must be done before."""
-    return dataclasses.replace(self, part="train")
-
 
 def cells(scale: Scale, dataset: Optional[str] = None) -> list[Cell]:
   """All cells, model by model; of one data set, if there is one."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import Any
 
 import numpy as np
 
+from experiments.grid import work
 from experiments.privacy_risks.training import cells as robust_training_cells
 from tf_privrob.runs import train as training
 
@@ -49,40 +49,30 @@ def train_cell(recipe, dataset, folder, config=None) -> dict[str, Any]:
     config: settings of the method; None: those of the recipe.
   """
   from tf_privrob import methods
-  from tf_privrob import run_folder
-  from tf_privrob.methods import settings
 
-  started = time.monotonic()
-  run = run_folder.RunFolder(folder.file(training.RUN))
-  # Without this cell's result the file may be half of one.
-  run.file("model.keras").unlink(missing_ok=True)
   if config is None:
     config = robust_training_cells.settings(recipe, dataset.num_train)
-  config = training.repeatable(config)
-  network = robust_training_cells.network(
-    recipe, dataset, training.network_seed(config)
-  )
-  model = methods.build(recipe.method, network, config)
   name = describe_network(recipe)
-  training.fit(model, dataset, name, run, None, {})
+
+  def make(config):
+    seed = training.network_seed(config)
+    network = robust_training_cells.network(recipe, dataset, seed)
+    return methods.build(recipe.method, network, config)
+
+  model, found = work.train(make, config, dataset, name, folder)
   return {
     **_identity(recipe),
-    **training.stated(model.privacy_statement()),
+    **found,
     "data": f"{dataset.split} From {dataset.source}.",
     "num_train": dataset.num_train,
     "num_test": dataset.num_test,
-    "network": name,
-    "parameters": network.count_params(),
+    "parameters": model.network.count_params(),
     "factor": recipe.factor,
     "changes": dict(recipe.changes),
     "epochs": config.epochs,
-    "steps": model.run_record["steps"],
-    "sessions": model.run_record["sessions"],
     "trained_attack_eps": getattr(
       getattr(config, "objective", None), "attack_eps", None
     ),
-    "config": settings.described(config),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -101,19 +91,15 @@ def _identity(recipe) -> dict[str, Any]:
   }
 
 
-def clean_cell(recipe, dataset, model) -> dict[str, Any]:
+def clean_cell(recipe, scale, dataset, model) -> dict[str, Any]:
   """Accuracy on all training and all test examples."""
-  started = time.monotonic()
+  del scale
   found = {}
   for part in PARTS:
     x, y = _arrays(dataset, part)
     logits = model.predict(x, _batch_size(dataset), verbose=0)
-    found[part] = accuracy(logits.argmax(axis=1) == y)
-  return {
-    **_identity(recipe),
-    **found,
-    "seconds": round(time.monotonic() - started, 2),
-  }
+    found[part] = work.share(logits.argmax(axis=1) == y)
+  return {**_identity(recipe), **found}
 
 
 def attack_cell(recipe, scale, dataset, model) -> dict[str, Any]:
@@ -126,7 +112,6 @@ def attack_cell(recipe, scale, dataset, model) -> dict[str, Any]:
   """
   from tf_privrob import attacks
 
-  started = time.monotonic()
   attack = evaluation_attack(recipe, dataset.value_range)
   found, warnings = {}, []
   for part in PARTS:
@@ -138,13 +123,12 @@ def attack_cell(recipe, scale, dataset, model) -> dict[str, Any]:
     clean = model.predict(x, size, verbose=0).argmax(axis=1) == y
     moved = _attacked(attack, model, x, y, size)
     right = model.predict(moved, size, verbose=0).argmax(axis=1) == y
-    found[part] = {**accuracy(right), "strict": float((right & clean).mean())}
+    found[part] = {**work.share(right), "strict": float((right & clean).mean())}
   return {
     **_identity(recipe),
     **found,
     "attack": repr(attack),
     "warnings": sorted(set(warnings)),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -177,7 +161,6 @@ def verify_cell(recipe, scale, dataset, model) -> dict[str, Any]:
   """Share of examples that are right and proven so within attack_eps."""
   from tf_privrob import bounds
 
-  started = time.monotonic()
   domain = model.objective.sound_domain
   count, size = scale.num_verified, None
   if isinstance(domain, bounds.Dual):
@@ -194,14 +177,13 @@ def verify_cell(recipe, scale, dataset, model) -> dict[str, Any]:
     rows = chosen_rows(dataset, part, count)
     certificates = certifier.certify(model, x[rows], y[rows])
     kinds |= {row.kind for row in certificates}
-    found[part] = accuracy(is_verified(certificates, recipe.attack_eps))
+    found[part] = work.share(is_verified(certificates, recipe.attack_eps))
   return {
     **_identity(recipe),
     **found,
     "certifier": certifier.settings(),
     "certificate": certifier.method,
     "kinds": sorted(kinds),
-    "seconds": round(time.monotonic() - started, 2),
   }
 
 
@@ -234,15 +216,3 @@ def _batch_size(dataset) -> int:
   from tf_privrob import data
 
   return data.default_physical_batch_size(dataset.input_shape)
-
-
-def accuracy(right: np.ndarray) -> dict[str, Any]:
-  """Share of right ones, their number and a 95 % interval."""
-  from tf_privrob import binomial
-
-  count = int(np.sum(right))
-  return {
-    "accuracy": count / len(right),
-    "count": len(right),
-    "interval": binomial.interval(count, len(right)),
-  }

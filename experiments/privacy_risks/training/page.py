@@ -1,20 +1,23 @@
-"""Tables and figure of `privacy_risks.training`, from its results."""
+"""The page of `privacy_risks.training`: tables, a figure and notes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
 from experiments.grid import page as grid_page
 from experiments.grid import plots as grid_plots
+from experiments.grid import sheets
 from experiments.privacy_risks.training import cells as robust_training_cells
-from experiments.privacy_risks.training import published as published_rows
 
+PUBLISHED = sheets.published(__file__)
 Results = Mapping[str, Mapping[str, Any]]
 Table = grid_page.Table
-WHO = ["trainer", "claimed budget", "proven budget", "audited"]
-_NO_BOUND = "no bound"
-_NOT_RUN = "not run"
+WHO = ["trainer", *grid_page.BUDGETS]
+BOUNDS = ["ver-train", "ver-test"]
+COLUMNS = ["train", "test", "adv-train", "adv-test", *BOUNDS]
+NO_BOUND = "no bound"
 # Part of the grid: what its series is called, and its colour.
 _SERIES = {
   "clean": ("clean", "blue"),
@@ -23,14 +26,15 @@ _SERIES = {
 }
 
 
-def tables(results: Results) -> list[Table]:
+def tables(experiment, results: Results) -> list[Table]:
   """One for each data set, then the trainings."""
+  del experiment
   made = [_accuracy_table(name, results) for name in _datasets(results)]
   return [*made, training_table(results)]
 
 
 def _trained(results: Results) -> list[Mapping[str, Any]]:
-  return [result for result in results.values() if result["part"] == "train"]
+  return grid_page.of_part(results, "train")
 
 
 def _datasets(results: Results) -> list[str]:
@@ -39,12 +43,7 @@ def _datasets(results: Results) -> list[str]:
 
 def who(result) -> list[str]:
   """Label and the three figures of the budget: a claim never stands alone."""
-  return [
-    result["label"],
-    grid_page.budget(result["claimed"], "none"),
-    grid_page.proven(result),
-    grid_page.audited(result["audited"]),
-  ]
+  return [result["label"], *grid_page.budgets(result)]
 
 
 def _accuracy_table(dataset: str, results: Results) -> Table:
@@ -55,18 +54,39 @@ def _accuracy_table(dataset: str, results: Results) -> Table:
       published = _published(result)
       if published:
         rows.append(_published_row(result, published))
-  head = [*WHO, "radius", *published_rows.COLUMNS]
+  head = [*WHO, "radius", *COLUMNS]
   head += ["attacked examples", "verified examples"]
   return Table(f"{dataset}: accuracy in %, l_inf", head, rows)
 
 
-def _published(result) -> published_rows.Published | None:
+def published_row(
+  dataset: str, trainer: str, attack_eps: float | None = None
+) -> sheets.Published | None:
+  """What was published of this trainer on this data set; None: nothing.
+
+  Args:
+    dataset: by name.
+    trainer: by name.
+    attack_eps: of the evaluation, where rows of several radii were published.
+  """
+  for row in PUBLISHED:
+    if (row.dataset, row.model) == (dataset, trainer):
+      if row.value in (None, attack_eps):
+        return row
+  return None
+
+
+def _published(result) -> sheets.Published | None:
   """The row of the same trainer, none for one that is private."""
   if result["dp_epsilon"] is not None:
     return None
-  return published_rows.row(
-    result["dataset"], result["trainer"], result["attack_eps"]
-  )
+  place = (result["dataset"], result["trainer"])
+  return published_row(*place, result["attack_eps"])
+
+
+def has_bounds(result) -> bool:
+  """Whether the trainer of a model has bounds that it is verified with."""
+  return result["trainer"] in robust_training_cells.VERIFIED
 
 
 def _measured_row(result, results: Results) -> list[str]:
@@ -74,15 +94,12 @@ def _measured_row(result, results: Results) -> list[str]:
   verified = found["verify"]
   if verified and verified["kinds"] != ["proven"]:
     verified = None  # whatever it is, it is not verified
-  absent = _NOT_RUN
-  if result["trainer"] not in robust_training_cells.VERIFIED:
-    absent = _NO_BOUND
   return [
     *who(result),
     f"{result['attack_eps']:.4g}",
-    *_pair(found["clean"], _NOT_RUN),
-    *_pair(found["attack"], _NOT_RUN),
-    *_pair(verified, absent),
+    *_pair(found["clean"], grid_page.NOT_RUN),
+    *_pair(found["attack"], grid_page.NOT_RUN),
+    *_pair(verified, grid_page.NOT_RUN if has_bounds(result) else NO_BOUND),
     _counts(found["attack"]),
     _counts(verified),
   ]
@@ -97,8 +114,7 @@ def _pair(result, absent: str) -> list[str]:
 
 def shown(found) -> str:
   """An accuracy and its interval, in percent."""
-  low, high = found["interval"]
-  return f"{100 * found['accuracy']:.2f} ({100 * low:.1f} to {100 * high:.1f})"
+  return grid_page.with_interval(found["accuracy"], found["interval"])
 
 
 def _counts(result) -> str:
@@ -107,13 +123,21 @@ def _counts(result) -> str:
   return f"{result['train']['count']:,} and {result['test']['count']:,}"
 
 
-def _published_row(result, published) -> list[str]:
-  values = [
-    "-" if value is None else f"{value:.2f}" for value in published.percent
-  ]
-  if published.estimated:
-    values[4:] = [f"{value} estimated" for value in values[4:]]
-  values += [_NO_BOUND] * (len(published_rows.COLUMNS) - len(values))
+def published_values(row: sheets.Published, columns) -> list[str]:
+  """Published figures in percent; what rests on estimates is called so."""
+  made = []
+  for name in columns:
+    text = f"{row.figures[name]:.2f}" if name in row.figures else "-"
+    if row.estimated and text != "-" and name in (*BOUNDS, "I_V"):
+      text += " estimated"
+    made.append(text)
+  return made
+
+
+def _published_row(result, published: sheets.Published) -> list[str]:
+  values = published_values(published, COLUMNS)
+  if not has_bounds(result):
+    values[-2:] = [NO_BOUND] * 2
   where = f"in Table {published.table}" if published.table else "by its authors"
   label = f"{published.label or result['label']}, as published {where}"
   return [label, "-", "-", "-", "-", *values, "-", "-"]
@@ -150,6 +174,61 @@ def _changes(result) -> str:
 
 def _radius(attack_eps: float | None) -> str:
   return "no radius" if attack_eps is None else f"{attack_eps:.4g}"
+
+
+# The figure.
+
+
+def figures(experiment, results: Results) -> Iterator[grid_plots.Figure]:
+  """Test accuracy by trainer, a panel for each data set."""
+  del experiment
+  panels = []
+  for name in _datasets(results):
+    group = [r for r in _trained(results) if r["dataset"] == name]
+    lines = []
+    for place, result in enumerate(group):
+      lines += _measured_points(place, result, results)
+      lines += _published_points(place, result)
+    panels.append(
+      grid_plots.Panel(
+        lines,
+        name,
+        "",
+        "" if panels else "accuracy on test examples",
+        x_ticks=dict(enumerate(result["label"] for result in group)),
+        x_limits=(-0.6, len(group) - 0.4),
+        tilted=True,
+      )
+    )
+  size = (max(9, 4.2 * len(panels)), 5.2)
+  caption = "Test accuracy by trainer"
+  yield grid_plots.Figure("accuracy", caption, panels, size, columns=4)
+
+
+def _measured_points(place: int, result, results: Results):
+  for part, (label, color) in _SERIES.items():
+    found = results.get(f"{result['model']}/{part}")
+    if found and found.get("kinds", ["proven"]) == ["proven"]:
+      test = found["test"]
+      points = ([place - 0.12], [test["accuracy"]])
+      ends = [test["interval"]]
+      yield grid_plots.Line(*points, label, color, "o", "bars", ends)
+
+
+def _published_points(place: int, result):
+  published = _published(result)
+  for name, (part, (label, color)) in zip(COLUMNS[1::2], _SERIES.items()):
+    if published and name in published.figures:
+      estimated = part == "verify" and published.estimated
+      words = f"{label.split(' (')[0]}, as published"
+      yield grid_plots.Line(
+        [place + 0.12],
+        [published.figures[name] / 100],
+        "estimated bound, as published" if estimated else words,
+        color,
+        "D" if estimated else "o",
+        more={"markerfacecolor": "none"},
+      )
 
 
 def notes(experiment, results: Results) -> list[str]:
@@ -211,66 +290,3 @@ def _remarks(results: Results) -> list[str]:
   for warning, names in warned.items():
     found.append(f"Attack on {', '.join(names)}: {warning}")
   return found
-
-
-def figure(results: Results):
-  """Test accuracy by trainer, a panel for each data set."""
-  names = _datasets(results)
-  if not names:
-    return None
-  made, panels = grid_plots.panels(len(names), max(9, 4.2 * len(names)), 5.2)
-  for axes, name in zip(panels, names):
-    group = [r for r in _trained(results) if r["dataset"] == name]
-    for place, result in enumerate(group):
-      _draw_measured(axes, place, result, results)
-      _draw_published(axes, place, result)
-    axes.set_title(name)
-    axes.set_xticks(
-      range(len(group)), [r["label"] for r in group], rotation=35, ha="right"
-    )
-    axes.set_xlim(-0.6, len(group) - 0.4)
-  panels[0].set_ylabel("accuracy on test examples")
-  grid_plots.legend(made, columns=4)
-  return made
-
-
-def _draw_measured(axes, place: int, result, results: Results) -> None:
-  for part, (label, color) in _SERIES.items():
-    found = results.get(f"{result['model']}/{part}")
-    if not found or found.get("kinds", ["proven"]) != ["proven"]:
-      continue
-    value = found["test"]["accuracy"]
-    low, high = found["test"]["interval"]
-    axes.errorbar(
-      place - 0.12,
-      value,
-      [[max(0.0, value - low)], [max(0.0, high - value)]],
-      fmt="o",
-      color=grid_plots.COLORS[color],
-      capsize=3,
-      label=label,
-    )
-
-
-def _draw_published(axes, place: int, result) -> None:
-  published = _published(result)
-  if not published:
-    return
-  for (part, (label, color)), percent in zip(
-    _SERIES.items(), published.percent[1::2]
-  ):
-    estimated = part == "verify" and published.estimated
-    name = f"{label.split(' (')[0]}, as published"
-    if estimated:
-      name = "estimated bound, as published"
-    axes.plot(
-      place + 0.12,
-      percent / 100,
-      "D" if estimated else "o",
-      color=grid_plots.COLORS[color],
-      markerfacecolor="none",
-      label=name,
-    )
-
-
-FIGURE = ("accuracy", "Test accuracy by trainer", figure)

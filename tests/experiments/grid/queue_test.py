@@ -13,6 +13,7 @@ import time
 import pytest
 
 from experiments.grid import agenda
+from experiments.grid import estimates
 from experiments.grid import queue as grid_queue
 
 _ROOT = pathlib.Path(__file__).parents[3]
@@ -35,8 +36,9 @@ class Cell:
 
 def task_of(name, code="pass", minutes=1.0, done=False, waiting=""):
   row = agenda.Row("tiny", "small", "digits", name, minutes, "a test")
+  estimate = estimates.Estimate(minutes, "guess")
   return grid_queue.Task(
-    row, Cell(*name.split("/")), ("-c", code), done, waiting
+    row, Cell(*name.split("/")), ("-c", code), done, waiting, estimate
   )
 
 
@@ -177,14 +179,15 @@ def test_the_list_shows_states_and_the_total():
   ]
   name = "tiny small digits b/train"
   text = grid_queue.listing(todo, name, {name: 12.0})
-  assert [line.split()[0] for line in text.splitlines()[:-1]] == [
+  assert text.splitlines()[0] == "For a test:"
+  assert [line.split()[0] for line in text.splitlines()[1:-1]] == [
     "done",
     "running",
     "waiting",
     "left",
   ]
-  assert "b/train (12 min run so far)" in text
-  assert "c/train (there is no file x.npz)" in text
+  assert "b/train (guess) (12 min run so far)" in text
+  assert "c/train (guess) (there is no file x.npz)" in text
   total = "1 done (0.5 h), 1 running (1.0 h), 1 waiting (1.5 h), 1 left (0.2 h)"
   assert f"Estimated: {total}." in text
 
@@ -225,7 +228,7 @@ def test_no_training_takes_the_estimate_of_a_measurement(every):
 
 def test_what_no_session_can_finish_has_checkpoints(every):
   for task in every:
-    if task.row.minutes > _SESSION:
+    if task.estimate.minutes > _SESSION:
       assert task.cell.part == "train", task.name
 
 

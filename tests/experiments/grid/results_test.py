@@ -12,13 +12,15 @@ from experiments.grid import results as grid_results
 from experiments.grid import studies
 
 _DOCS = grid_records.ROOT / "docs"
+_WITH_PARTS = ("results.md", "soundness.md")  # besides what is typed by hand
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
   """All pages, made anew from the committed records."""
   folder = tmp_path_factory.mktemp("docs")
-  shutil.copy(_DOCS / "results.md", folder)
+  for name in _WITH_PARTS:
+    shutil.copy(_DOCS / name, folder)
   paths = grid_results.write(folder, grid_records.Store())
   return folder, [path.relative_to(folder) for path in paths]
 
@@ -71,16 +73,17 @@ def test_a_changed_record_changes_the_page(tmp_path):
   changed = {**record.figures, "verdict": "sees nothing"}
   payload = {**record.to_json(), "figures": changed, "audited": 0.125}
   store.write(grid_records.Record.from_json(payload), "full")
-  shutil.copy(_DOCS / "results.md", tmp_path)
+  for name in _WITH_PARTS:
+    shutil.copy(_DOCS / name, tmp_path)
   grid_results.write(tmp_path, store)
-  for name in ("results.md", "results/audits.md"):
+  for name in ("results.md", "results/audits.md", "soundness.md"):
     assert "sees nothing" in (tmp_path / name).read_text()
   assert ">= 0.12" in (tmp_path / "results.md").read_text()
 
 
 def test_without_a_record_there_is_a_command_and_no_figure(tmp_path):
   store = grid_records.Store(tmp_path / "none")
-  rows = headlines.markdown(store).splitlines()[4:]
+  rows = headlines.markdown(store).split("## Six")[0].strip().splitlines()[4:]
   assert len(rows) == len(headlines.HEADLINES)
   for row in rows:
     assert "not yet recorded: `python -m experiments." in row
@@ -100,7 +103,7 @@ def test_the_page_of_results_is_short_and_has_its_marks():
   text = (_DOCS / "results.md").read_text(encoding="utf-8")
   assert len(text.splitlines()) <= 150
   with pytest.raises(ValueError, match="Put them back"):
-    grid_results.with_part("# Results\n", "a table")
+    grid_results.with_part("results.md", "# Results\n", "a table")
 
 
 def test_the_notebook_says_what_it_is():
@@ -114,7 +117,40 @@ def test_the_headline_of_halfspaces_is_at_one_budget():
   more = {**row, "dp_delta": 1e-2, "accuracy": 0.9}
   worse = {**row, "accuracy": 0.7}
   headline = next(h for h in headlines.HEADLINES if h.study == "halfspaces")
-  assert headline.show({"rows": [worse, row, more]}) == (
+  show = headlines.SHOWN[headline.show]
+  assert show({"rows": [worse, row, more]}) == (
     "80.00 +- 1.00 %, claimed (1, 0.0001) / proven (1.78, 0.0001)"
     " (on Sundays) / audited: not run"
   )
+
+
+def test_published_figures_are_those_of_the_studies():
+  found = {h.title: headlines.published(h) for h in headlines.HEADLINES}
+  title = "flagship on MNIST, noise 0.5, 10,000 draws"
+  assert found[f"{title}: average certified l_2 radius"] == "1.296"
+  assert found["PGD training on UCI HAR, attacked test accuracy"] == "73.84"
+  title = "PGD training with a budget on UCI HAR, attacked test accuracy"
+  assert found[title] == "-"
+  assert found["audit of DPAL as published, one step"] == "-"
+
+
+def test_a_model_and_an_audit_that_were_not_run_are_called_so(tmp_path):
+  store = grid_records.Store(tmp_path / "none")
+  six = headlines.six_models(store)
+  assert len(six.rows) == 6
+  for row in six.rows:
+    assert row[1] == "not run / not run / not run"
+    assert set(row[2:-1]) <= {"not run", "-"}
+  for line in headlines.audits(store).splitlines()[2:]:
+    assert line.count("| not run ") == 5
+  committed = headlines.audits(grid_records.Store())
+  assert "| DPAL as published |" in committed
+  assert "refutes claimed" in committed
+
+
+@pytest.mark.parametrize("name", ["results.md", "soundness.md"])
+def test_no_cell_of_a_table_is_long(name):
+  text = (_DOCS / name).read_text(encoding="utf-8")
+  rows = [line for line in text.splitlines() if line.startswith("|")]
+  cells = [c for row in rows for c in row.split("|") if "not yet rec" not in c]
+  assert max(len(cell.strip()) for cell in cells) <= 200

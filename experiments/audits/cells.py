@@ -1,4 +1,4 @@
-"""Small trainings that audits tell most about, one for each claim.
+"""What `experiments.audits` runs: small trainings, one for each claim.
 
 Every case is the method's own training step on a few records, in the worst
 case that its claim allows: the canary takes part in every step, and the
@@ -13,11 +13,55 @@ from typing import Callable
 
 import numpy as np
 
+from experiments.grid import engine as grid
+from experiments.transdenoiser import audit as transdenoiser_audit
 from tf_privrob import papers
 from tf_privrob.runs.audit import steps as audit_steps
 
 DP_DELTA = 1e-5
 _SIZE = 125  # SecureSGD's batch
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+  """How much is done.
+
+  Attributes:
+    runs: judged runs of each world.
+    pilots: runs of each world that settle the test.
+  """
+
+  runs: int
+  pilots: int
+
+
+SCALES = {"test": Scale(1_500, 750), "full": Scale(40_000, 8_000)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell(grid.Cell):
+  """One case.
+
+  Attributes:
+    part: its name in CASES.
+  """
+
+  part: str
+
+  @property
+  def model(self) -> str:
+    """The sub-folder."""
+    return "audits"
+
+  @property
+  def training(self) -> Cell:
+    """Nothing must be done before."""
+    return self
+
+
+def cells() -> list[Cell]:
+  """All of them."""
+  return [Cell(name) for name in CASES]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,9 +265,7 @@ def sound_secure_sgd() -> audit_steps.Runs:
 
 
 def _transdenoiser(name: str) -> audit_steps.Runs:
-  from experiments.transdenoiser import audit as transdenoiser_audit
-
-  method, records = transdenoiser_audit.CASES[name].make()
+  method, records = transdenoiser_audit.CASES[name]()
   worlds = audit_steps.Worlds(records, np.zeros(len(records), np.int64))
   return audit_steps.Runs(method, worlds, references=100)
 
@@ -308,5 +350,12 @@ CASES = {
     "a record whose gradient is clipped",
     f"{_STEPS}, relevance map released before",
     lambda: sound_heir("SoundAdLM"),
+  ),
+  "transdenoiser-branch": Case(
+    "TransDenoiser, one draw a batch",
+    "a record that lifts S_min over xi_low",
+    "one full-batch step",
+    lambda: _transdenoiser("branch"),
+    share=0.1,
   ),
 }
