@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from tests.experiments import binaries_test
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import run_folder
@@ -154,10 +153,10 @@ def test_a_reference_has_as_many_examples_as_the_run():
     (["--run_dir=nowhere", "--num_references=3"], "an even num_references"),
   ],
 )
-def test_the_binary_refuses(words, message):
-  done = binaries_test._run("experiments.lira", *words)
-  assert done.returncode != 0
-  assert message in done.stderr
+def test_the_command_refuses(words, message, command):
+  done = command("lira", *words)
+  assert done.code == 2
+  assert message in done.err
 
 
 def test_a_run_without_inference_is_refused(tmp_path):

@@ -17,6 +17,8 @@ from tf_privrob import models
 from tf_privrob.data import batching
 
 _layers = tf.keras.layers
+# What is asked here comes after the gradients were checked.
+pytestmark = pytest.mark.usefixtures("checked_once")
 
 
 def _fit(network=None, public_weights=None, fit=None, **changes):

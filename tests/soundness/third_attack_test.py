@@ -24,6 +24,8 @@ from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.privacy import ledger_file
 
 _layers = tf.keras.layers
+# What is asked here comes after the gradients were checked.
+pytestmark = pytest.mark.usefixtures("checked_once")
 
 
 def _method(network=None, public_weights=None, **changes):

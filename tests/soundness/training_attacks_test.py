@@ -20,6 +20,9 @@ from tf_privrob import randomness
 from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 
+# What is asked here comes after the gradients were checked.
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 
 def _network(**kwargs):
   return models.mlp((6,), 3, hidden=(5,), **kwargs)

@@ -14,7 +14,6 @@ from tests.certify import noisy_models
 from tf_privrob import bounds
 from tf_privrob import certify
 from tf_privrob import papers
-from tf_privrob.certify.audit import audit
 from tf_privrob.certify.audit import row as audit_row
 from tf_privrob.certify.audit import search as audit_search
 from tf_privrob.certify.audit import targets as audit_targets
@@ -315,18 +314,14 @@ def _target(num_estimation=400):
 def test_a_verdict_errs_no_more_often_than_it_says():
   """On the boundary H0 holds with equality: rejected in at most 5 %."""
   points = _at(np.zeros(800))
-  found = _target().judge(
-    points, np.zeros(800, int), range(800), 0.05, (1, audit._STREAM)
-  )
+  found = _target().judge(points, np.zeros(800, int), range(800), 0.05, (1, 7))
   wrong = sum(other is not None for other in found)
   assert 10 <= wrong <= stats.binom.ppf(0.999, 800, 0.05)
 
 
 def test_a_verdict_finds_what_is_there():
   points = _at(np.resize([0.2, -0.2], 40))  # 0.4 standard deviations away
-  judged = _target().judge(
-    points, np.zeros(40, int), range(40), 0.001, (1, audit._STREAM)
-  )
+  judged = _target().judge(points, np.zeros(40, int), range(40), 0.001, (1, 7))
   assert judged == [1, None] * 20
 
 
