@@ -59,7 +59,7 @@ def test_the_seed_decides(public):
 def test_batches_hold_every_example_and_move_it_in_the_range(public):
   moved = public.rescaled((-1, 1)).take(64)
   plain, shifted = (
-    list(public_training._batches(moved, 3, 0, 16, kind))
+    list(public_training.batches(moved, 3, 0, 16, kind))
     for kind in ("none", "shift")
   )
   assert len(plain) == len(shifted) == 3 * 4
