@@ -419,8 +419,10 @@ def test_models_are_few_classes_below_keras():
   assert {n: depth for n, depth in found.items() if depth > _MOST_CLASSES} == {}
 
 
+# Documented names of namedtuples and of os, which only look private.
+_PUBLIC_IN_SPITE = ("_exit", "_replace")
 # Private names of other objects that tests touch; may only shrink.
-_MOST_PRIVATE = 190
+_MOST_PRIVATE = 140
 
 
 def _private_names(tree):
@@ -431,9 +433,8 @@ def _private_names(tree):
     if isinstance(node, ast.Attribute)
     and node.attr.startswith("_")
     and not node.attr.startswith("__")
-    and not (
-      isinstance(node.value, ast.Name) and node.value.id in ("cls", "self")
-    )
+    and node.attr not in _PUBLIC_IN_SPITE
+    and ast.unparse(node.value) not in ("cls", "self", "super()")
   ]
 
 

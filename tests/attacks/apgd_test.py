@@ -120,7 +120,7 @@ def test_equals_algorithm_1_one_example_at_a_time(network, batch, norm):
 def test_ball_and_range_hold_and_the_model_suffers(network, batch, norm, loss):
   x, y = batch
   attack = attacks.APGD(_RADII[norm], norm, loss=loss, steps=20)
-  x_adv = attack.compile(network)(x, y, 0).numpy()
+  x_adv = attack(network, x, y, 0).numpy()  # as a graph: see below
   assert x_adv.dtype == x.dtype
   assert x_adv.min() >= 0
   assert x_adv.max() <= 1

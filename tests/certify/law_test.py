@@ -17,7 +17,7 @@ from tf_privrob.certify.smoothing import grid
 from tf_privrob.certify.smoothing import smoothing
 from tf_privrob.certify.smoothing import votes
 
-COUNT = 2000
+COUNT = 1000  # at a rate of twice ALPHA five deviations beyond LIMIT
 ALPHA = 0.1
 STDDEV = 0.5
 WEIGHTS = np.array([1.5, -2.0, 0.5], np.float32)

@@ -131,9 +131,9 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, radii):
 def test_ctrl_c_leaves_a_valid_file(tmp_path):
   path = tmp_path / "c.csv"
 
-  class Interrupted(certify.Certifier):
+  class Interrupted(certify.RandomizedSmoothing):
     def _stream(self, *args):
-      for number, row in enumerate(SMOOTHING._stream(*args)):
+      for number, row in enumerate(super()._stream(*args)):
         if number == 5:
           raise KeyboardInterrupt
         time.sleep(0.1)  # longer than rows are held back
@@ -143,7 +143,7 @@ def test_ctrl_c_leaves_a_valid_file(tmp_path):
       return SMOOTHING.settings()
 
   with pytest.raises(KeyboardInterrupt):
-    run(path, certifier=Interrupted())
+    run(path, certifier=Interrupted(0.7, num_estimation=500))
   assert len(read(path)) == 5
   assert content(run(path)) == content(certified())
 

@@ -42,24 +42,32 @@ def _cross_entropy(network):
   return loss
 
 
-def _loop(loss, variables, batch, l2_clip_norm, mask=None):
-  """Clipped sum and norms by the definition, with no code of the library."""
+def _rows(loss, variables, batch):
+  """Each example's gradient and its norm, with no code of the library."""
   batch = tuple(tf.convert_to_tensor(t) for t in batch)
-  total = [np.zeros(v.shape) for v in variables]
-  norms = []
-  for row in range(batch[0].shape[0]):
-    with tf.GradientTape() as tape:
-      value = loss(batch, None)[row]
+  with tf.GradientTape(persistent=True) as tape:
+    values = tf.unstack(loss(batch, None))
+  rows = []
+  for value in values:
     grads = tape.gradient(
       value, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
     )
-    grads = [tf.convert_to_tensor(g).numpy().astype("float64") for g in grads]
-    norm = np.sqrt(sum((g**2).sum() for g in grads))
-    norms.append(norm)
-    keep = 1.0 if mask is None else mask[row]
-    for t, g in zip(total, grads):
-      t += keep * g * min(1.0, l2_clip_norm / norm if norm else 1.0)
-  return total, np.array(norms)
+    rows.append([tf.convert_to_tensor(g).numpy().astype("f8") for g in grads])
+  norms = [np.sqrt(sum((g**2).sum() for g in grads)) for grads in rows]
+  return rows, np.array(norms)
+
+
+def _clipped_sum(rows, norms, l2_clip_norm):
+  """The sum by the definition."""
+  factors = [min(1.0, l2_clip_norm / n if n else 1.0) for n in norms]
+  parts = zip(*rows)
+  return [sum(f * g for f, g in zip(factors, part)) for part in parts]
+
+
+def _loop(loss, variables, batch, l2_clip_norm):
+  """Clipped sum and norms."""
+  rows, norms = _rows(loss, variables, batch)
+  return _clipped_sum(rows, norms, l2_clip_norm), norms
 
 
 def _assert_same(found, expected, margin=_MARGIN):
@@ -159,9 +167,9 @@ def test_ghost_equals_loop_for_every_layer(name):
   network = _network(*_LAYERS[name]())
   loss = _cross_entropy(network)
   batch = (_random((5, 6, 6, 2)), _labels(5))
-  expected_norms = _loop(loss, network.trainable_variables, batch, 1.0)[1]
+  rows, expected_norms = _rows(loss, network.trainable_variables, batch)
   clip = np.sort(expected_norms)[1:3].mean()  # clips some examples, not all
-  expected, _ = _loop(loss, network.trainable_variables, batch, clip)
+  expected = _clipped_sum(rows, expected_norms, clip)
   clipped = gradients.ClippedGradients(
     loss, network, clip, "ghost", assume_row_wise=name == "attention"
   )

@@ -150,29 +150,28 @@ def _hostile(kind, row=2):
   return x, y, scale
 
 
-@pytest.mark.parametrize("kind", ["nan", "inf", "all_nan", "loss", "overflow"])
 @pytest.mark.parametrize(
   ("engine", "jit_compile"),
   [("ghost", False), ("ghost", True), ("vectorized", False), ("loop", False)],
 )
-def test_a_row_that_is_not_finite_adds_nothing(engine, jit_compile, kind):
+def test_a_row_that_is_not_finite_adds_nothing(engine, jit_compile):
   """Before, D' raised where D trained, or with XLA the weights became NaN."""
   network = _network()
   clipped = gradients.ClippedGradients(
     _loss(network), network, _CLIP, engine, jit_compile
   )
   step = tf.function(clipped)
-  mask = np.ones(5, "float32")
-  found = step(tuple(map(tf.constant, _hostile(kind))), tf.constant(mask))
-  mask[2] = 0
-  without = step(tuple(map(tf.constant, _batch())), tf.constant(mask))
-  for a, b in zip(found.gradients, without.gradients):
-    np.testing.assert_array_equal(a, b)  # bit by bit
-  np.testing.assert_array_equal(found.loss, without.loss)
-  np.testing.assert_array_equal(found.metrics["scale"], 4)
-  assert float(found.dropped) == 1
-  assert float(found.count) == 5
+  mask = tf.constant([1.0, 1, 0, 1, 1])
+  without = step(tuple(map(tf.constant, _batch())), mask)
   assert float(without.dropped) == 0
+  for kind in ("nan", "inf", "all_nan", "loss", "overflow"):
+    found = step(tuple(map(tf.constant, _hostile(kind))), tf.ones([5]))
+    for a, b in zip(found.gradients, without.gradients):
+      np.testing.assert_array_equal(a, b, kind)  # bit by bit
+    np.testing.assert_array_equal(found.loss, without.loss, kind)
+    np.testing.assert_array_equal(found.metrics["scale"], 4, kind)
+    assert float(found.dropped) == 1, kind
+    assert float(found.count) == 5, kind
 
 
 def test_masked_rows_may_hold_anything():

@@ -40,18 +40,6 @@ def test_bypassed_while_tracing():
   assert np.abs(layer(x) - x).max() > 1
 
 
-def test_saved_and_loaded(tmp_path):
-  layer = layers.BatchStandardization(variance_floor=0.5, name="standard")
-  model = tf.keras.Sequential([tf.keras.layers.Input((3, 2)), layer])
-  model.save(tmp_path / "x.keras")
-  loaded = tf.keras.models.load_model(tmp_path / "x.keras")
-  x = tf.reshape(tf.range(24.0), [4, 3, 2])
-  np.testing.assert_array_equal(loaded(x), model(x))
-  assert loaded.layers[-1].variance_floor == 0.5
-  assert loaded.layers[-1].name == "standard"
-  assert layer.compute_output_shape((None, 3, 2)) == (None, 3, 2)
-
-
 @pytest.mark.parametrize("floor", [0.0, -1.0, float("nan"), "1"])
 def test_floor_must_be_positive(floor):
   with pytest.raises(ValueError, match=r"variance_floor=.* > 0"):

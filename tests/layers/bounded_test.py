@@ -12,21 +12,6 @@ def test_clips_by_hand():
   )
 
 
-def test_saved_and_loaded(tmp_path):
-  model = tf.keras.Sequential(
-    [
-      tf.keras.layers.Input((3,)),
-      tf.keras.layers.Dense(4),
-      layers.BoundedActivation(0.1),
-    ]
-  )
-  model.save(tmp_path / "x.keras")
-  loaded = tf.keras.models.load_model(tmp_path / "x.keras")
-  inputs = tf.ones([2, 3]) * 5
-  np.testing.assert_array_equal(loaded(inputs), model(inputs))
-  assert loaded.layers[-1].bound == 0.1
-
-
 def test_bound_must_be_positive():
   with pytest.raises(ValueError, match="bound=0 > 0"):
     layers.BoundedActivation(0)

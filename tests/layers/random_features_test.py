@@ -101,18 +101,6 @@ def test_output_type_is_the_layers_own(policy):
   )
 
 
-def test_save_and_load(tmp_path):
-  inputs = tf.keras.Input((5,))
-  layer = layers.RandomFourierFeatures(8, 0.7, 2**40, normalize=True)
-  model = tf.keras.Model(inputs, tf.keras.layers.Dense(3)(layer(inputs)))
-  model.save(tmp_path / "m.keras")
-  loaded = tf.keras.models.load_model(tmp_path / "m.keras")
-  np.testing.assert_array_equal(loaded(_vectors()), model(_vectors()))
-  assert loaded.layers[1].get_config() == layer.get_config()
-  again = layers.RandomFourierFeatures.from_config(layer.get_config())
-  np.testing.assert_array_equal(again(_vectors()), layer(_vectors()))
-
-
 @pytest.mark.parametrize(
   ("changes", "message"),
   [

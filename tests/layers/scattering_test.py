@@ -85,15 +85,6 @@ def test_no_weights_hence_no_privacy_cost():
   assert layer.weights == []
 
 
-def test_save_and_load(tmp_path):
-  inputs = tf.keras.Input((8, 8, 1))
-  model = tf.keras.Model(inputs, layers.Scattering(**SMALL)(inputs))
-  model.save(tmp_path / "m.keras")
-  loaded = tf.keras.models.load_model(tmp_path / "m.keras")
-  images = _images()
-  np.testing.assert_array_equal(loaded(images), model(images))
-
-
 @pytest.mark.parametrize(
   ("changes", "message"),
   [

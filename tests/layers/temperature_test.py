@@ -11,13 +11,6 @@ def test_by_hand():
   np.testing.assert_array_equal(layers.Temperature(4)(logits), [[0.5, -1.0]])
 
 
-def test_its_config_makes_it_again():
-  layer = layers.Temperature(2.5)
-  again = layers.Temperature.from_config(layer.get_config())
-  assert again.temperature == 2.5
-  assert again.compute_output_shape((None, 7)) == (None, 7)
-
-
 def test_a_temperature_must_be_positive():
   for bad in (0, -1.0, float("nan")):
     with pytest.raises(ValueError, match="temperature="):

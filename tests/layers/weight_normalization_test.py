@@ -79,14 +79,6 @@ def test_gradients_by_hand():
   np.testing.assert_allclose(direction, 2 * across, rtol=1e-5)
 
 
-def test_saved_and_loaded(tmp_path):
-  network = _normalized()
-  network.save(tmp_path / "x.keras")
-  loaded = tf.keras.models.load_model(tmp_path / "x.keras")
-  np.testing.assert_array_equal(loaded(_images()), network(_images()))
-  assert len(loaded.trainable_variables) == 9
-
-
 def test_weights_without_a_direction_are_refused():
   with pytest.raises(ValueError, match="kernel_initializer='zeros'"):
     layers.NormalizedDense(2, kernel_initializer="zeros")(tf.ones([1, 2]))

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_privrob import membership
 
@@ -78,12 +79,17 @@ def test_each_class_starts_anew():
   assert found.per_class[0]["balanced_accuracy"] < 0.65
 
 
-def test_the_network_is_the_published_one():
-  from tf_privrob.membership import learnt
+def test_the_network_is_the_published_one(monkeypatch):
+  made, build = [], tf.keras.Sequential
 
-  trainer = learnt._Trainer(10, 100, 50, 1e-3)
-  units = [layer.units for layer in trainer._network.layers]
-  assert units == [200, 20, 2]
+  def sequential(*layers):
+    made.append(build(*layers))
+    return made[-1]
+
+  monkeypatch.setattr(tf.keras, "Sequential", sequential)
+  membership.model_inference(_outputs(), "benign", 100, epochs=1)
+  (network,) = made
+  assert [layer.units for layer in network.layers] == [200, 20, 2]
 
 
 def test_failures():

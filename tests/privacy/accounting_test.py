@@ -142,11 +142,13 @@ def test_monotone_and_rdp_is_looser(noise, prob, steps):
 
   base = cost(noise, prob, steps)
   assert base.rdp >= base.pld * (1 - 1e-3)
+  longer, oftener = cost(noise, prob, 2 * steps), cost(noise, 1.5 * prob, steps)
+  noisier = cost(1.5 * noise, prob, steps)
   for accountant in ("pld", "rdp"):
     here = base.of(accountant)
-    assert cost(noise, prob, 2 * steps).of(accountant) > here
-    assert cost(noise, 1.5 * prob, steps).of(accountant) > here
-    assert cost(1.5 * noise, prob, steps).of(accountant) < here
+    assert longer.of(accountant) > here
+    assert oftener.of(accountant) > here
+    assert noisier.of(accountant) < here
 
 
 @pytest.mark.parametrize(("noise", "steps"), [(1.0, 1), (5.0, 40), (0.2, 3)])

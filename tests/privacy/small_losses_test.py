@@ -64,7 +64,7 @@ def _dp_delta(noise, prob, dp_epsilon):
 
 @pytest.mark.parametrize(("noise", "prob"), _RUNS)
 def test_divergences_are_upper_bounds(noise, prob):
-  orders = (1.1, 1.5, 2.0, 3.7, 10.9, 11.0, 63.0)
+  orders = (1.1, 2.0, 3.7, 10.9, 63.0)
   found = renyi.sampled_gaussian(prob, noise, orders)
   for order, bound in zip(orders, found):
     exact = _divergence(noise, prob, order)

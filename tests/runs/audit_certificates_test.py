@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.experiments import binaries_test
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import run_folder
@@ -56,19 +55,19 @@ def run(dataset, tmp_path_factory):
   return folder, model
 
 
-def test_the_binary_audits_a_run(run):
+def test_the_command_audits_a_run(run, command):
   folder, _ = run
-  done = binaries_test._run(
-    "experiments.audit_certificates",
+  done = command(
+    "audit_certificates",
     f"--run_dir={folder.path}",
     "--num=5",
     "--steps=5",
     "--draws=4",
     "--num_random=4",
   )
-  assert done.returncode == 0, done.stderr
-  assert "Attacked 5 certified l2 radii of randomised_smoothing" in done.stdout
-  assert "ETA" in done.stderr
+  assert done.code == 0, done.err
+  assert "Attacked 5 certified l2 radii of randomised_smoothing" in done.out
+  assert "ETA" in done.err
   found = json.loads(folder.file("certificate_audit.json").read_text())
   assert set(found) == {
     *("created", "count", "kind", "method", "norm", "confidence"),
@@ -78,7 +77,7 @@ def test_the_binary_audits_a_run(run):
     "weights",
   }
   assert found["count"] == 5
-  assert f"Verdict: {found['verdict']}." in done.stdout
+  assert f"Verdict: {found['verdict']}." in done.out
   assert [row["name"] for row in found["attacks"]] == [
     *("pgd", "apgd", "targeted", "random", "boundary")
   ]
@@ -111,18 +110,18 @@ def test_another_model_or_other_data_are_refused(run, dataset):
     certificate_audit.audit_run(folder, model, other)
 
 
-def test_a_folder_without_certificates_or_weights(run, dataset, tmp_path):
+def test_a_folder_without_certificates_or_weights(
+  run, dataset, tmp_path, command
+):
   folder = run_folder.RunFolder(tmp_path)
   with pytest.raises(
     ValueError, match=r"python -m tf_privrob certify --run_dir=.*num_certif"
   ):
     certificate_audit.audit_run(folder, run[1], dataset)
-  done = binaries_test._run(
-    "experiments.audit_certificates", f"--run_dir={tmp_path}"
-  )
-  assert done.returncode == 2
-  assert "Expected a trained model at" in done.stderr
-  assert "python -m tf_privrob train" in done.stderr
+  done = command("audit_certificates", f"--run_dir={tmp_path}")
+  assert done.code == 2
+  assert "Expected a trained model at" in done.err
+  assert "python -m tf_privrob train" in done.err
 
 
 class _Own:

@@ -14,6 +14,7 @@ from tf_privrob import papers
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob import run_folder
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs import train as training
 from tf_privrob.runs.audit import one_run as audit_one_run
@@ -270,13 +271,11 @@ def test_one_run_is_set_beside_the_budget(tmp_path, monkeypatch, broken):
   folder = make_run(tmp_path / "run", sampler="full_batch", epochs=3)
   source = audit_source.load(folder)
   if broken:
-    noisy_sum = methods.DPSGD._noisy_sum
+    noisy = outlet_lib.Outlet.gaussian
     monkeypatch.setattr(
-      methods.DPSGD,
-      "_noisy_sum",
-      lambda self, total: noisy_sum(self, total).map(
-        lambda noisy: total.gradients
-      ),
+      outlet_lib.Outlet,
+      "gaussian",
+      lambda self, sums, *rest: noisy(self, sums, *rest).map(lambda _: sums),
     )
   found = auditing.one_run_audit(
     folder, source, 120, canary="out_of_distribution", seed=2

@@ -15,7 +15,7 @@ from tf_privrob import methods
 _layers = tf.keras.layers
 _TRAIN = (
   *("train", "--dataset=digits", "--network=mlp", "--config.epochs=1"),
-  "--config.dp_delta=1e-4",
+  *("--config.dp_delta=1e-4", "--config.accountant=rdp"),
 )
 
 

@@ -2,10 +2,6 @@
 
 import dataclasses
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,19 +12,6 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import run_folder
 from tf_privrob.runs import infer as inferring
-
-_ROOT = pathlib.Path(__file__).parents[2]
-
-
-def _run(*words):
-  return subprocess.run(
-    [sys.executable, "-m", "experiments.infer", *words],
-    cwd=_ROOT,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +127,7 @@ def test_nothing_proven_bounds_nothing(tmp_path):
   assert inferring.bound_of(folder) is None
 
 
-def test_stored_predictions_need_no_model(tmp_path):
+def test_stored_predictions_need_no_model(tmp_path, command):
   p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5]], np.float32)
   np.savez(
     tmp_path / "p.npz",
@@ -153,11 +136,11 @@ def test_stored_predictions_need_no_model(tmp_path):
     member_labels=np.array([0, 1, 0, 1]),
     nonmember_labels=np.array([1, 0, 1, 0]),
   )
-  done = _run(f"--predictions={tmp_path / 'p.npz'}")
-  assert done.returncode == 0, done.stderr
+  done = command("infer", f"--predictions={tmp_path / 'p.npz'}")
+  assert done.code == 0, done.err
   # Members 0.9, 0.8, 0.6, 0.5; non-members 0.5, 0.6, 0.8, 0.9 with labels
   # 1, 0, 1, 0: 0.5, 0.6, 0.8, 0.9. Nothing to tell apart.
-  line = next(row for row in done.stdout.splitlines() if "I_B, orac" in row)
+  line = next(row for row in done.out.splitlines() if "I_B, orac" in row)
   assert " 0.5000 " in line
 
 
@@ -169,8 +152,8 @@ def test_stored_predictions_need_no_model(tmp_path):
     (["--predictions=none.npz"], "there is no file"),
   ],
 )
-def test_bad_flags_end_in_one_sentence(words, message):
-  done = _run(*words)
-  assert done.returncode == 2
-  assert message in done.stderr
-  assert "Traceback" not in done.stderr
+def test_bad_flags_end_in_one_sentence(words, message, command):
+  done = command("infer", *words)
+  assert done.code == 2
+  assert message in done.err
+  assert "Traceback" not in done.err

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from tests.experiments import binaries_test
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import run_folder
@@ -54,12 +53,11 @@ _NATURAL = methods.TrainingConfig(
 )
 
 
-@pytest.fixture(name="run")
-def _run(tmp_path):
+def _run(path, **changes):
   """A natural training that fits its training set, and its inference."""
   dataset = _noisy_digits(100)
-  folder = run_folder.RunFolder(tmp_path)
-  config = dataclasses.replace(_NATURAL, seed=0)
+  folder = run_folder.RunFolder(path)
+  config = dataclasses.replace(_NATURAL, seed=0, **changes)
   model = training.build("natural", config, dataset, "mlp")
   training.fit(model, dataset, "mlp", folder, False, {})
   inferring.infer(folder, model, dataset, attack_eps=None, num=None)
@@ -79,8 +77,8 @@ class _Source:
 
 
 @pytest.mark.slow
-def test_points_learnt_by_heart_are_found_and_written(run):
-  folder, dataset = run
+def test_points_learnt_by_heart_are_found_and_written(tmp_path):
+  folder, dataset = _run(tmp_path)
   before = folder.read_json(inferring.OUTPUT)["strategies"]
   source = _Source(dataset)
   rows = references.lira(folder, source, 4, seed=1)
@@ -110,7 +108,11 @@ def test_private_references_have_no_seed_and_are_named(tmp_path):
   dataset = data.load("digits")
   folder = run_folder.RunFolder(tmp_path)
   config = methods.DPSGDConfig(
-    dp_epsilon=1.0, dp_delta=1e-4, batch_size=400, epochs=0.5
+    dp_epsilon=1.0,
+    dp_delta=1e-4,
+    accountant="rdp",
+    batch_size=400,
+    epochs=0.5,
   )
   model = training.build("dp_sgd", config, dataset, "mlp")
   training.fit(model, dataset, "mlp", folder, False, {})
@@ -128,8 +130,8 @@ def test_private_references_have_no_seed_and_are_named(tmp_path):
   assert "Reference models for LiRA were trained on the private" in caveat
 
 
-def test_a_source_has_the_examples_that_the_run_had(run):
-  folder, dataset = run
+def test_a_source_has_the_examples_that_the_run_had(tmp_path):
+  folder, dataset = _run(tmp_path, epochs=1)
   found = audit_source.load(folder).dataset
   np.testing.assert_array_equal(found.x_train, dataset.x_train)
   assert data.load("digits").num_train > found.num_train
@@ -154,10 +156,10 @@ def test_a_reference_has_as_many_examples_as_the_run():
     (["--run_dir=nowhere", "--num_references=3"], "an even num_references"),
   ],
 )
-def test_the_binary_refuses(words, message):
-  done = binaries_test._run("experiments.lira", *words)
-  assert done.returncode != 0
-  assert message in done.stderr
+def test_the_command_refuses(words, message, command):
+  done = command("lira", *words)
+  assert done.code == 2
+  assert message in done.err
 
 
 def test_a_run_without_inference_is_refused(tmp_path):

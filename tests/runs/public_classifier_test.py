@@ -1,10 +1,7 @@
 """experiments.public_classifier: it learns, repeats itself, and is a file."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -62,7 +59,7 @@ def test_the_seed_decides(public):
 def test_batches_hold_every_example_and_move_it_in_the_range(public):
   moved = public.rescaled((-1, 1)).take(64)
   plain, shifted = (
-    list(public_training._batches(moved, 3, 0, 16, kind))
+    list(public_training.batches(moved, 3, 0, 16, kind))
     for kind in ("none", "shift")
   )
   assert len(plain) == len(shifted) == 3 * 4
@@ -93,28 +90,19 @@ def test_bad_settings_are_refused(public, change, message):
     _train(public, **change)
 
 
-def _run(*flags):
-  return subprocess.run(
-    [sys.executable, "-m", "experiments.public_classifier", *flags],
-    cwd=_ROOT,
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    capture_output=True,
-    text=True,
-    timeout=300,
-    check=False,
-  )
-
-
 @pytest.mark.slow
-def test_the_binary_writes_the_file_and_prints_what_it_measured(tmp_path):
+def test_the_command_writes_the_file_and_prints_what_it_measured(
+  tmp_path, command
+):
   path = tmp_path / "public.keras"
-  result = _run("--dataset=digits", "--epochs=1", f"--out={path}", "--share=.2")
-  assert result.returncode == 0, result.stderr
-  assert json.loads(result.stdout)["epochs"] == 1
+  words = "--dataset=digits", "--epochs=1", f"--out={path}", "--share=.2"
+  result = command("public_classifier", *words)
+  assert result.code == 0, result.err
+  assert json.loads(result.out)["epochs"] == 1
   assert models.load_classifier(path).output_shape == (None, 10)
 
 
-def test_the_binary_wants_a_file_name():
-  result = _run("--dataset=digits", "--out=somewhere")
-  assert result.returncode == 2
-  assert "Expected --out=somewhere to be a .keras file" in result.stderr
+def test_the_command_wants_a_file_name(command):
+  result = command("public_classifier", "--dataset=digits", "--out=somewhere")
+  assert result.code == 2
+  assert "Expected --out=somewhere to be a .keras file" in result.err

@@ -96,7 +96,13 @@ def test_a_seed_in_the_open_is_found(tmp_path):
   assert found == {"config.json", "model.keras/config.json", "state.npy"}
 
 
-_SHORT = {"dp_epsilon": 1.0, "dp_delta": 1e-4, "batch_size": 400, "epochs": 0.6}
+_SHORT = {
+  "dp_epsilon": 1.0,
+  "dp_delta": 1e-4,
+  "accountant": "rdp",  # calibrates four times faster than "pld"
+  "batch_size": 400,
+  "epochs": 0.6,
+}
 _RUNS = {
   "dp_sgd": ("dp_sgd", methods.DPSGDConfig(**_SHORT)),
   "sound_dpal": ("dpal", papers.SoundDPALConfig(**_SHORT)),

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -210,7 +206,7 @@ def test_a_private_run_keeps_weights_that_are_declared_public(
   source = audit_source.load(folder)
   for a, b in zip(source.build().network.get_weights(), start):
     np.testing.assert_array_equal(a, b)
-  assert source.build()._public_weights == reason
+  assert source.build().public_weights == reason
 
 
 def test_a_private_run_draws_anew_what_is_not_declared(classifier, tmp_path):
@@ -306,17 +302,10 @@ def test_weights_that_were_altered_are_refused_with_the_record_of_the_run(
 
 
 @pytest.mark.parametrize("name", ["evaluate", "infer"])
-def test_binaries_refuse_the_model_of_another_run(mixed, name):
-  done = subprocess.run(
-    [sys.executable, "-m", f"experiments.{name}", f"--run_dir={mixed.path}"],
-    cwd=pathlib.Path(__file__).parents[2],
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 2
-  assert _ANOTHER in done.stderr
+def test_commands_refuse_the_model_of_another_run(mixed, name, command):
+  done = command(name, f"--run_dir={mixed.path}")
+  assert done.code == 2
+  assert _ANOTHER in done.err
   assert mixed.metrics is None
 
 

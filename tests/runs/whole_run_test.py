@@ -386,7 +386,7 @@ def test_no_file_tells_the_largest_private_label(tmp_path):
     [tf.keras.Input((4,)), tf.keras.layers.Dense(5)]
   )
   config = methods.DPSGDConfig(
-    dp_epsilon=8.0, dp_delta=1e-3, batch_size=16, epochs=1.0, seed=0
+    noise_multiplier=1.0, dp_delta=1e-3, batch_size=16, epochs=1.0, seed=0
   )
   x, y = np.zeros((32, 4), np.float32), np.arange(32) % 3
   methods.DPSGD(network, config).fit(

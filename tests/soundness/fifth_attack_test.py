@@ -4,7 +4,6 @@ Rows that come out otherwise at another place of their chunk, trainings that end
 early, half precision by a global switch, and interruptions of interruptions.
 """
 
-import dataclasses
 import warnings
 
 import numpy as np
@@ -14,7 +13,6 @@ import tensorflow as tf
 from tests.soundness import small_runs
 from tf_privrob import data
 from tf_privrob import gradients
-from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob.gradients import factors
 from tf_privrob.gradients import places
@@ -22,17 +20,11 @@ from tf_privrob.gradients import rules
 from tf_privrob.methods import journal
 
 _layers = tf.keras.layers
+# What methods are asked here comes after their gradients were checked.
+pytestmark = pytest.mark.usefixtures("checked_once")
 
 
-def _fit(method, **kwargs):
-  method.fit(*small_runs.arrays(), verbose=0, **kwargs)
-  return method
-
-
-def _method(network=None, **changes):
-  network = network or models.mlp((6,), 3, hidden=())
-  config = dataclasses.replace(small_runs.CONFIG, **changes)
-  return methods.DPSGD(network, config)
+_method, _fit = small_runs.method, small_runs.fit
 
 
 # Places.
@@ -45,7 +37,7 @@ def test_a_bias_is_the_same_sum_at_every_place(channels, rows):
   rng = np.random.default_rng(0)
   row = rng.normal(size=(1, 7, 7, channels)).astype("float32")
   deltas = tf.constant(np.repeat(row, rows, axis=0))
-  found = tf.function(lambda d: rules._sum_of_rows(d).gradients)(deltas)
+  found = tf.function(lambda d: rules.sum_of_rows(d).gradients)(deltas)
   assert len(np.unique(found, axis=0)) == 1
   np.testing.assert_allclose(found[0], row[0].sum((0, 1)), atol=1e-4)
 

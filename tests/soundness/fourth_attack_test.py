@@ -38,16 +38,15 @@ def _made(kind, settings=None, **given):
   return kind(models.mlp((6,), 3, hidden=(5,)), config, **given)
 
 
-_adlm = functools.partial(_made, papers.SoundAdLM)
+_RDP = {"accountant": "rdp"}  # plans four times faster than "pld"
+_adlm = functools.partial(_made, papers.SoundAdLM, _RDP)
 _secure = functools.partial(
   _made, papers.SecureSGD, {"redistribution_steps": 2}
 )
-_sound_secure = functools.partial(_made, papers.SoundSecureSGD)
+_sound_secure = functools.partial(_made, papers.SoundSecureSGD, _RDP)
 
 
-def _fit(method, **kwargs):
-  method.fit(*small_runs.arrays(), verbose=0, **kwargs)
-  return method
+_fit = small_runs.fit
 
 
 def _killed_before_the_first_step(method, **kwargs):

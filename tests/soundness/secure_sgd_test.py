@@ -17,6 +17,7 @@ from tf_privrob import papers
 from tf_privrob import randomness
 from tf_privrob.mechanisms import heterogeneous
 from tf_privrob.methods import hidden_noise
+from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.papers.secure_sgd import released as secure_sgd_released
 from tf_privrob.papers.secure_sgd import sizes
 
@@ -68,7 +69,7 @@ def test_one_draw_for_all_leaves_differences_exact():
   method.fit(x, y, verbose=0)
   noise = method.fixed_noise.numpy()
   assert np.abs(noise).min() > 1e-3
-  hidden = method._place.before(tf.constant(x)).numpy()
+  hidden = hidden_noise.find(method.network).before(tf.constant(x)).numpy()
   noisy = hidden + noise
   np.testing.assert_allclose(
     noisy[1:] - noisy[:-1], hidden[1:] - hidden[:-1], atol=1e-6
@@ -164,6 +165,15 @@ def demonstrated(caught, false_alarms, runs):
   return math.log(least / most) if least > 0 else -math.inf
 
 
+class Weaker(outlet_lib.Simulation):
+  """Draws noise of a part of the standard deviation that is asked for."""
+
+  divisor = 1
+
+  def gaussian(self, sums, stddevs, sensitivity):
+    return super().gaussian(sums, stddevs / self.divisor, sensitivity)
+
+
 def audit(method, worlds, runs, num_examples=BATCH, divisor=1):
   """One step from known weights in two worlds that differ in one record.
 
@@ -171,9 +181,9 @@ def audit(method, worlds, runs, num_examples=BATCH, divisor=1):
   without noise, and says "second world" beyond the middle. The noise that was
   planned is divided by `divisor`.
   """
-  outlet, plan = method.simulate(num_examples), method._plan
-  noise = plan.noise_multiplier / divisor
-  method._plan = dataclasses.replace(plan, noise_multiplier=noise)
+  outlet = Weaker(randomness.Key.of(None))
+  outlet.divisor = divisor
+  method.simulate(num_examples, outlet=outlet)
   method.network.set_weights(network(last=0.0).get_weights())
   variables = method.network.trainable_variables
   start = [variable.numpy() for variable in variables]

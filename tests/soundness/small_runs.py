@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from tf_privrob import methods
+from tf_privrob import models
 
 CONFIG = methods.DPSGDConfig(
   noise_multiplier=1.0, batch_size=16, epochs=1, dp_epsilon=50.0, dp_delta=1e-3
@@ -16,3 +19,16 @@ def arrays(count: int = 64, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
   rng = np.random.default_rng(seed)
   x = rng.random((count, 6), "float32")
   return x, (x[:, 0] * 3).astype("int64")
+
+
+def method(network=None, public_weights=None, **changes) -> methods.DPSGD:
+  """DP-SGD of one layer, or of a network, with other settings."""
+  network = network or models.mlp((6,), 3, hidden=())
+  config = dataclasses.replace(CONFIG, **changes)
+  return methods.DPSGD(network, config, public_weights=public_weights)
+
+
+def fit(trained, **kwargs):
+  """The method, after its training on the data of this file."""
+  trained.fit(*arrays(), verbose=0, **kwargs)
+  return trained

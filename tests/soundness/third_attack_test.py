@@ -4,7 +4,6 @@ They attacked what had been mended after the second: callbacks, resumed runs,
 seeds, threads, and the arithmetic of sums.
 """
 
-import dataclasses
 import os
 import threading
 from unittest import mock
@@ -14,27 +13,21 @@ import pytest
 import tensorflow as tf
 
 from tests.soundness import small_runs
-from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.data import batching
 from tf_privrob.gradients import factors
+from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.privacy import ledger_file
 
 _layers = tf.keras.layers
+# What is asked here comes after the gradients were checked.
+pytestmark = pytest.mark.usefixtures("checked_once")
 
 
-def _method(network=None, public_weights=None, **changes):
-  config = dataclasses.replace(small_runs.CONFIG, **changes)
-  network = network or models.mlp((6,), 3, hidden=())
-  return methods.DPSGD(network, config, public_weights=public_weights)
-
-
-def _fit(method, **kwargs):
-  method.fit(*small_runs.arrays(), verbose=0, **kwargs)
-  return method
+_method, _fit = small_runs.method, small_runs.fit
 
 
 # Callbacks.
@@ -48,7 +41,7 @@ def _writes(hook, what):
     method = callback.model
     variables = {
       "weights": method.network.trainable_variables,
-      "averages": method._state.averages,
+      "averages": method.state_variables()[-2:],  # kernel and bias
       "optimizer": method.optimizer.variables,
     }[what]
     for variable in variables:
@@ -66,6 +59,8 @@ def _writes(hook, what):
     ("on_epoch_begin", "optimizer"),
     ("on_train_batch_begin", "weights"),
     ("on_train_batch_end", "averages"),
+    ("on_train_batch_end", "weights"),
+    ("on_epoch_end", "weights"),
     ("on_test_begin", "weights"),
     ("on_test_batch_end", "averages"),
     ("on_train_end", "weights"),
@@ -205,7 +200,7 @@ def test_one_network_is_not_trained_by_two_threads(built):
   """
   network = models.mlp((6,), 3, hidden=()) if built else _unbuilt()
   errors, inside = [], threading.Event()
-  before = methods.DPSGD._check
+  before = checks.refuse_replicas
 
   def second():
     try:
@@ -213,16 +208,16 @@ def test_one_network_is_not_trained_by_two_threads(built):
     except ValueError as error:
       errors.append(str(error))
 
-  def first(self, *args):
+  def first(method):
     """Begins the second training before this one has built anything."""
     if not inside.is_set():
       inside.set()
       other = threading.Thread(target=second)
       other.start()
       other.join()
-    return before(self, *args)
+    return before(method)
 
-  with mock.patch.object(methods.DPSGD, "_check", first):
+  with mock.patch.object(checks, "refuse_replicas", first):
     _fit(_method(network))
   assert inside.is_set()
   assert "being trained" in errors[0]
@@ -242,7 +237,7 @@ def _shift(method, arrays, others):
     for x, y in (arrays, others)
   ]
   squares = sum(float(tf.reduce_sum((a - b) ** 2)) for a, b in zip(*sums))
-  return np.sqrt(squares) / method._clipped.sensitivity()
+  return np.sqrt(squares) / method.config.l2_clip_norm
 
 
 @pytest.mark.parametrize("count", [2048, 8192])
@@ -266,11 +261,13 @@ def test_rows_that_are_half_a_unit_of_the_sum_are_not_lost(count):
   network.set_weights([np.zeros((1, 2), "float32")])
   method.simulate(count)
   top = 64.0 if count == 2048 else 256.0
-  part = 0.1 * (1 - method._clipped._margin) / np.sqrt(2)
+  one = np.ones((1, 1, 1), "float32"), np.zeros((1, 1), "int64")
+  (alone,) = method.nonprivate_sum(*one, np.ones((1, 1), "float32"))
+  part = np.abs(alone).max()  # of a row, clipped: less than 0.1 / sqrt(2)
   first = int(top // part) + 1
   for share in (0.51, 0.75):
     x = np.ones((count, 1), "float32")
-    x[first:] = share * top * 2.0**-24 * 2 / (1 - method._clipped._margin)
+    x[first:] = share * top * 2.0**-24 * 2 * 0.1 / np.sqrt(2) / part
     y = (np.arange(count) >= first).astype("int64")
     assert _shift(method, (x, y), (x[1:], y[1:])) <= 1
 

@@ -4,7 +4,6 @@ Each test says what happened before. Attacks on gradients, samplers, ledgers and
 files are beside the rooms that withstand them.
 """
 
-import dataclasses
 import shutil
 import types
 
@@ -20,21 +19,19 @@ from tf_privrob import randomness
 from tf_privrob.methods import checks
 from tf_privrob.methods import outlet as outlet_lib
 
+# What is asked here comes after the gradients were checked.
+pytestmark = pytest.mark.usefixtures("checked_once")
+
 
 def _network(**kwargs):
   return models.mlp((6,), 3, hidden=(5,), **kwargs)
 
 
-def _method(network=None, public_weights=None, **changes):
-  config = dataclasses.replace(small_runs.CONFIG, **changes)
-  return methods.DPSGD(
-    network or _network(), config, public_weights=public_weights
-  )
+def _method(network=None, *args, **changes):
+  return small_runs.method(network or _network(), *args, **changes)
 
 
-def _fit(method, **kwargs):
-  method.fit(*small_runs.arrays(), verbose=0, **kwargs)
-  return method
+_fit = small_runs.fit
 
 
 @pytest.fixture(scope="module")
@@ -199,16 +196,16 @@ def test_a_step_that_is_interrupted_counts(monkeypatch):
   """25 of 30 interrupted steps were missed."""
   method = _method()
   charged = []
-  real = outlet_lib.Outlet._pay
+  real = randomness.Key.child
 
-  def pay(self):
-    number = real(self)
-    charged.append(number)
-    if number == 3:
-      raise KeyboardInterrupt
-    return number
+  def child(self, *names):
+    if names[0] == "release":  # the key of one, which was paid for
+      charged.append(names[1])
+      if names[1] == 3:
+        raise KeyboardInterrupt
+    return real(self, *names)
 
-  monkeypatch.setattr(outlet_lib.Outlet, "_pay", pay)
+  monkeypatch.setattr(randomness.Key, "child", child)
   with pytest.raises(KeyboardInterrupt):
     _fit(method)
   assert charged == [1, 2, 3]
@@ -380,15 +377,14 @@ def test_a_row_without_a_gradient_changes_nothing(jit_compile):
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
   """A run that was killed after three steps, to read."""
-  folder, real = tmp_path_factory.mktemp("stopped"), outlet_lib.Outlet._pay
+  folder = tmp_path_factory.mktemp("stopped")
 
-  def pay(self):
+  def stop(self):
     if self.steps == 3:
       raise KeyboardInterrupt
-    return real(self)
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(outlet_lib.Outlet, "_pay", pay)
+    patch.setattr(outlet_lib.Outlet, "require_budget", stop)
     with pytest.raises(KeyboardInterrupt):
       _fit(_method(seed=1), run_dir=folder)
   return folder

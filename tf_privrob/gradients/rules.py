@@ -52,7 +52,7 @@ def _rows(tensor: tf.Tensor) -> tf.Tensor:
   return tf.reshape(tensor, [-1, count, tensor.shape[-1]])
 
 
-def _sum_of_rows(deltas: tf.Tensor) -> factors.Materialised:
+def sum_of_rows(deltas: tf.Tensor) -> factors.Materialised:
   """A bias: d loss / d b = sum_t d_t."""
   return factors.Materialised(factors.over_positions(_rows(deltas)))
 
@@ -64,9 +64,7 @@ def dense(call: Call, deltas: tf.Tensor) -> list[Contribution]:
   kernel = factors.OuterProduct(
     inputs, _rows(deltas), tuple(layer.kernel.shape)
   )
-  return _trainable(
-    [(layer.kernel, kernel), (layer.bias, _sum_of_rows(deltas))]
-  )
+  return _trainable([(layer.kernel, kernel), (layer.bias, sum_of_rows(deltas))])
 
 
 def _patches(layer: _layers.Layer, inputs: tf.Tensor) -> tf.Tensor:
@@ -139,9 +137,7 @@ def conv2d(call: Call, deltas: tf.Tensor) -> list[Contribution]:
       rows = _patches(layer, tf.cast(call.args[0], deltas.dtype))
     shape = tuple(layer.kernel.shape)
     kernel = factors.OuterProduct(rows, _rows(deltas), shape)
-  return _trainable(
-    [(layer.kernel, kernel), (layer.bias, _sum_of_rows(deltas))]
-  )
+  return _trainable([(layer.kernel, kernel), (layer.bias, sum_of_rows(deltas))])
 
 
 def conv2d_transpose(call: Call, deltas: tf.Tensor) -> list[Contribution]:
@@ -155,9 +151,7 @@ def conv2d_transpose(call: Call, deltas: tf.Tensor) -> list[Contribution]:
     _rows(tf.cast(call.args[0], deltas.dtype)),
     tuple(layer.kernel.shape),
   )
-  return _trainable(
-    [(layer.kernel, kernel), (layer.bias, _sum_of_rows(deltas))]
-  )
+  return _trainable([(layer.kernel, kernel), (layer.bias, sum_of_rows(deltas))])
 
 
 def depthwise_conv2d(call: Call, deltas: tf.Tensor) -> list[Contribution]:
@@ -166,7 +160,7 @@ def depthwise_conv2d(call: Call, deltas: tf.Tensor) -> list[Contribution]:
   shape = tuple(layer.depthwise_kernel.shape)
   kernel = _grouped(call, deltas, shape[2], shape)
   return _trainable(
-    [(layer.depthwise_kernel, kernel), (layer.bias, _sum_of_rows(deltas))]
+    [(layer.depthwise_kernel, kernel), (layer.bias, sum_of_rows(deltas))]
   )
 
 

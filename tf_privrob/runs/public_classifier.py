@@ -55,7 +55,7 @@ def train_public_classifier(
   )
   started = time.monotonic()
   history = trainer.fit(
-    _batches(dataset, epochs, seed, batch_size, augmentation),
+    batches(dataset, epochs, seed, batch_size, augmentation),
     epochs=epochs,
     steps_per_epoch=steps,
     verbose=0,
@@ -84,7 +84,7 @@ def train_public_classifier(
   }
 
 
-def _batches(dataset, epochs, seed, batch_size, augmentation):
+def batches(dataset, epochs, seed, batch_size, augmentation):
   """Shuffled batches of all epochs, each with a seed of its own."""
   import tensorflow as tf
 

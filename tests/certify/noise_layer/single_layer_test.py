@@ -307,7 +307,7 @@ def test_settings_are_json():
 
 # The law: where the true radius is known.
 
-COUNT = 600
+COUNT = 300  # at a rate of twice ALPHA two deviations beyond LIMIT
 ALPHA = 0.1
 LIMIT = ALPHA + 3.1 * math.sqrt(ALPHA * (1 - ALPHA) / COUNT)
 ROW = np.array([[2.0], [-1.0]], np.float32)  # h = 2 x_1 - x_2
