@@ -197,22 +197,23 @@ class NoisyScores:
     Args:
       x: Inputs.
       indices: Their positions in the data set, which choose their noise.
-      stage: Votes.SELECTION or votes.ESTIMATION: draws never overlap.
+      stage: `votes.SELECTION` or `votes.ESTIMATION`: draws never overlap.
       num_draws: Draws an input.
     """
     each, batches = self._blocks(num_draws)
     firsts = range(0, batches * each, each)
 
-    def draw(work):
+    def scored(work):
       blocks = range(work.first, work.first + each)
-      return work, self._copies(work.values, work.index, stage, blocks)
-
-    sums, started = 0, time.perf_counter()
-    for work, copies in votes.ahead(draw, self._work(x, indices, firsts)):
+      copies = self._copies(work.values, work.index, stage, blocks)
       draws = BLOCK * (work.first + np.arange(each))[:, np.newaxis]
       counted = (draws + np.arange(BLOCK)).ravel() < num_draws
       with precision.as_written():
-        sums += self._batch(copies, tf.constant(counted)).numpy()
+        return work, self._batch(copies, tf.constant(counted)).numpy()
+
+    sums, started = 0, time.perf_counter()
+    for work, parts in votes.ahead(scored, self._work(x, indices, firsts)):
+      sums += parts
       if work.first == firsts[-1]:
         seconds = time.perf_counter() - started
         yield _scores(sums, num_draws, work.index, seconds, work.slack)

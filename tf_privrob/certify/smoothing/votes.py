@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import math
 import time
@@ -21,6 +22,7 @@ from tf_privrob.certify.smoothing import grid
 from tf_privrob.models import precision
 
 BLOCK = 25  # draws that share one key: part of what a seed means
+_AT_WORK = 3  # batches
 SELECTION, ESTIMATION, PREDICTION = 0, 1, 2
 _BATCH = {"CPU": 200, "GPU": 2_000}
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
@@ -50,16 +52,19 @@ def seed_key(seed: int | Sequence[int]) -> randomness.Key:
 
 
 def ahead(make: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
-  """`make` of each item, the next one while the caller works on this one."""
-  with concurrent.futures.ThreadPoolExecutor(1) as thread:
-    made = None
+  """`make` of each item in their order, a few of them at work at a time.
+
+  So no processor waits while another draws noise, as it does when batches take
+  turns.
+  """
+  with concurrent.futures.ThreadPoolExecutor(_AT_WORK) as threads:
+    made: collections.deque = collections.deque()
     for item in items:
-      following = thread.submit(make, item)
-      if made is not None:
-        yield made.result()
-      made = following
-    if made is not None:
-      yield made.result()
+      made.append(threads.submit(make, item))
+      if len(made) > _AT_WORK:
+        yield made.popleft().result()
+    while made:
+      yield made.popleft().result()
 
 
 class NoisyVotes:
@@ -67,11 +72,11 @@ class NoisyVotes:
 
   Draw j of input i is a function of (seed, i, stage, j) and of the input alone:
   noise comes in blocks of `BLOCK` draws with a key each, and one physical batch
-  mixes the blocks of several inputs. Memory is that of two batches whatever the
-  number of draws; the graph is traced once. Noise is not clipped to any value
-  range: the certificate needs the whole Gaussian. A draw whose two largest
-  logits are so close that the place in a batch might turn them votes for no
-  class, so that votes are a lower bound wherever a copy stands.
+  mixes the blocks of several inputs. Memory is that of a few batches whatever
+  the number of draws; the graph is traced once. Noise is not clipped to any
+  value range: the certificate needs the whole Gaussian. A draw whose two
+  largest logits are so close that the place in a batch might turn them votes
+  for no class, so that votes are a lower bound wherever a copy stands.
 
   Args:
     logits_fn: A function from [batch, ...] to [batch, num_classes].
@@ -135,12 +140,12 @@ class NoisyVotes:
     finished, done = 0, 0
     started = time.perf_counter()
 
-    def noisy(batch):
-      return self._noisy(images, indices, stage, batch)
-
-    for batch, copies in zip(batches, ahead(noisy, batches)):
+    def classified(batch):
+      copies = self._noisy(images, indices, stage, batch)
       with precision.as_written():
-        classes = self._classify(copies).numpy()
+        return self._classify(copies).numpy()
+
+    for batch, classes in zip(batches, ahead(classified, batches)):
       classes = classes.reshape(self._blocks, BLOCK)
       spent = time.perf_counter() - started
       for (row, block), found in zip(batch, classes):
