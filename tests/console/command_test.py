@@ -13,6 +13,7 @@ import setuptools
 
 from tf_privrob import console
 from tf_privrob.console import command
+from tf_privrob.methods import registry
 
 _ROOT = pathlib.Path(__file__).parents[2]
 STUDIES = (
@@ -77,6 +78,19 @@ def test_every_study_and_binary_of_the_checkout_is_known():
 def test_help_of_train_has_the_settings_of_the_method():
   text = command.help_text("train", console.module("train"), ["--method=dpal"])
   assert "--config.dp_epsilon_features:" in text
+
+
+def test_help_of_train_names_methods_and_flags_of_an_objective():
+  train = console.module("train")
+  words = ["--method=dp_sgd", "--objective=trades"]
+  text = command.help_text("train", train, words)
+  for name in (*registry.NAMES, *registry.OBJECTIVES):
+    assert f" {name}" in text
+  assert "--objective.beta" in text
+  assert "--objective.ramp.warmup" in text
+  words += ["--objective.beta=6", "--objective.ramp.warmup=2e"]
+  objective = command.parse("train", train, words)[1].settings.objective
+  assert (objective.beta, objective.ramp.warmup) == (6.0, "2e")
 
 
 def test_the_package_runs_as_a_program():

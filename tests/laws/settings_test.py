@@ -70,6 +70,7 @@ _OF_A_TYPE = {
   "bounds.Domain": "domain",
   "ramp_lib.Ramp": "settings",
   "objective_lib.Objective": "settings",
+  "noise_layer.NoiseLayer": "settings",
 }
 
 # Fields with another range than that of their type: by name, or by class and

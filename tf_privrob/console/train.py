@@ -3,10 +3,9 @@
 python -m tf_privrob train --dataset=mnist_5k --preset=mnist_5k \
   --run_dir=runs/first --config.dp_epsilon=3
 
---method=sgd trains without privacy, dp_sgd within a budget, both for the
-objective of --objective: natural, adversarial, trades, wrm, ibp, diffai, dual
-or smooth, whose settings are --objective.<field>. trades alone, as a method, is
-sgd with trades, and so for the others; dp_smooth is dp_sgd with smooth.
+--method=sgd trains without privacy, dp_sgd within a budget, both for the loss
+of --objective, whose settings are --objective.<field>. The name of an objective
+as a method is short for sgd with it, and dp_smooth for dp_sgd with smooth.
 
 A killed run goes on with the same command and --resume.
 """
@@ -59,6 +58,16 @@ class Options:
   public_weights: Optional[str] = None
   run_dir: Optional[str] = None
   resume: bool = False
+
+
+def about() -> str:
+  """The names of methods and objectives."""
+  from tf_privrob.methods import registry
+
+  return (
+    f"Methods: {', '.join(registry.NAMES)}.\n"
+    f"Objectives of sgd and dp_sgd: {', '.join(registry.OBJECTIVES)}."
+  )
 
 
 def settings(options: Options):
