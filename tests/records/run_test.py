@@ -21,6 +21,13 @@ def test_files_of_an_earlier_version_are_read():
   assert run.dataset.value_range == (0, 1)
 
 
+def test_all_that_is_missing_is_unknown():
+  for kind in (records.Config, records.Data, records.Run, records.Metrics):
+    assert kind.from_json({}) == kind()
+  assert records.Run.from_json({"versions": None}) == records.Run()
+  assert records.Epoch.from_json({"epoch": 1}) == records.Epoch(1)
+
+
 def test_a_model_from_elsewhere_has_neither_settings_nor_flags():
   given = {"method": "imported", "dataset": "digits", "network": "my.keras"}
   assert records.Config.from_json(given).to_json() == given

@@ -74,13 +74,13 @@ def test_fit_leaves_the_folder_that_train_leaves(done, tmp_path):
   model.fit(digits, run_dir=path, verbose=0)
   written = report.write(path)
   assert "nothing trained" not in written.summary
-  found, other = (
-    results_lib.read(run_folder.RunFolder(place)) for place in (path, done)
-  )
+  places = [run_folder.RunFolder(place) for place in (path, done)]
+  found, other = map(results_lib.read, places)
   assert found.problems == ()
-  assert found.config["config"] == other.config["config"]
-  assert set(found.run) == set(other.run)
-  assert found.run["weights"] == other.run["weights"]  # one seed, one model
+  assert found.config.config == other.config.config
+  ours, theirs = (folder.read_json("run.json") for folder in places)
+  assert set(ours) == set(theirs)
+  assert found.run.weights == other.run.weights  # one seed, one model
   assert found.privacy.proven == other.privacy.proven
   evaluate.run(path, _ATTACKS[:1], **{**_SMALL, "num_certified": 0})
 

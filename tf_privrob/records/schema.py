@@ -111,13 +111,16 @@ def _object(kind: type, payload: Any, name: str) -> Any:
     hint = hints_of(kind)[field.name]
     place = f"{name} {key_of(field)}".strip()
     value = payload.get(key_of(field))
-    if value is None and (
-      key_of(field) not in payload or not _is_optional(hint)
-    ):
-      if field.default is not dataclasses.MISSING:
-        continue
+    missing = key_of(field) not in payload or not _is_optional(hint)
+    if value is None and missing and _has_default(field):
+      continue
     found[field.name] = _value(hint, value, place)
   return kind(**found)
+
+
+def _has_default(field: dataclasses.Field) -> bool:
+  given = (field.default, field.default_factory)
+  return any(item is not dataclasses.MISSING for item in given)
 
 
 def _is_optional(hint: Any) -> bool:
