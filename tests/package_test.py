@@ -334,7 +334,7 @@ _TESTED_ELSEWHERE = {
   "methods/objectives": (
     "content_hash diffai ibp inner natural presets ramp trades wrm"
   ),
-  "models": "fingerprint graph logits operations precision",
+  "models": "fingerprint logits operations precision",
   "models/files": (
     "archive description hdf5 known rebuilding saved_model stored_weights"
   ),
@@ -500,6 +500,55 @@ def test_no_unsafe_or_unstable_api(folder):
 def test_unsafe_api_is_seen(line, name):
   assert list(_forbidden(ast.parse(line))) == [name]
   assert list(_forbidden(ast.parse("np.load(f, allow_pickle=False)"))) == []
+
+
+# Keras' graphs are read in one place.
+
+_KERAS_GRAPHS = frozenset(
+  """
+    _flatten_layers _has_explicit_input_shape _inbound_nodes _is_graph_network
+    _keras_history _layers_by_depth _network_nodes _nodes_by_depth
+    _outbound_nodes _run_internal_graph call_args call_kwargs flat_input_ids
+    flat_output_ids inbound_layers inbound_nodes iterate_inbound keras_inputs
+    outbound_layer outbound_nodes parent_nodes
+  """.split()
+)
+
+
+def _graph_internals(tree):
+  """Names of Keras' own records of a graph that a syntax tree reads."""
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Attribute):
+      yield from {node.attr} & _KERAS_GRAPHS
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+      if node.func.id in {"delattr", "getattr", "hasattr", "setattr"}:
+        yield from {getattr(node.args[1], "value", "")} & _KERAS_GRAPHS
+
+
+@pytest.mark.parametrize("folder", ["tf_privrob", "experiments", "benchmarks"])
+def test_only_graph_py_reads_keras_graphs(folder):
+  found = {
+    f"{path.relative_to(_ROOT)}: {name}"
+    for path in _sources(_ROOT / folder)
+    if path != _PACKAGE / "models" / "graph.py"
+    for name in _graph_internals(ast.parse(path.read_text(encoding="utf-8")))
+  }
+  assert found == set()
+
+
+@pytest.mark.parametrize(
+  ("line", "name"),
+  [
+    ("layer, index, _ = tensor._keras_history", "_keras_history"),
+    ("for node in layer.inbound_nodes: pass", "inbound_nodes"),
+    ("getattr(model, '_nodes_by_depth', {})", "_nodes_by_depth"),
+    ("hasattr(tensor, '_keras_history')", "_keras_history"),
+  ],
+)
+def test_a_reader_of_graphs_of_its_own_is_seen(line, name):
+  assert list(_graph_internals(ast.parse(line))) == [name]
+  for fine in ("graph.calls(model)", "value.get('inbound_nodes')"):
+    assert list(_graph_internals(ast.parse(fine))) == []
 
 
 # Files are written in one place.

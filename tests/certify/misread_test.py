@@ -9,6 +9,7 @@ from tf_privrob import models
 from tf_privrob.certify import gate
 from tf_privrob.models import graph
 from tf_privrob.models import precision
+from tf_privrob.models import untouched
 
 _layers = tf.keras.layers
 X = np.ones((2, 2), np.float32)
@@ -108,14 +109,14 @@ def test_a_layer_that_was_changed_has_no_name(what):
   layer = _layers.Conv2D(2, 2)
   network = _sequential((3, 3, 1), layer, _layers.GlobalAveragePooling2D())
   assert models.model_hash(network)
-  assert graph.exchanged(layer) is None
+  assert untouched.exchanged(layer) is None
   value = {
     "kernel": layer.kernel.numpy().tolist(),
     "bias": [0.0, 1.0],
     "_is_causal": True,
   }[what]
   object.__setattr__(layer, what, value)
-  assert graph.exchanged(layer) == what
+  assert untouched.exchanged(layer) == what
   assert not models.model_hash(network)
 
 
@@ -207,5 +208,5 @@ def test_autocast_is_part_of_the_name():
 )
 def test_ordinary_layers_are_as_keras_makes_them(layer):
   network = _sequential((3, 3, 1), layer, _layers.Flatten(), _layers.Dense(2))
-  assert graph.exchanged(layer) is None
+  assert untouched.exchanged(layer) is None
   assert graph.is_plain(network)

@@ -20,6 +20,9 @@ def remade(
 ) -> tf.keras.layers.Layer:
   """A layer of the same class and settings, built for the same shapes.
 
+  It is not built if nobody knows the shapes: the layer was built by hand, by
+  another layer perhaps, and is not called in a graph.
+
   Args:
     layer: Keras must be able to make its class from settings.
     settings: what `get_config` of the layer says, or a part of it.
@@ -27,10 +30,17 @@ def remade(
   """
   with _seeds_from(key):
     copy = type(layer).from_config(dict(settings))
-    shapes = layer.get_build_config()
+    shapes = layer.get_build_config() or _shapes_of_call(layer)
     if shapes and not copy.built:
       copy.build_from_config(shapes)
   return copy
+
+
+def _shapes_of_call(layer: tf.keras.layers.Layer) -> dict[str, Any]:
+  try:
+    return {"input_shape": layer.get_input_shape_at(0)}
+  except RuntimeError:  # it was never called in a graph
+    return {}
 
 
 class _Seeds:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from concurrent import futures
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,8 +20,8 @@ from tf_privrob.models import remaking
 from tf_privrob.models.files import known
 
 _EMPTY = (known.FUNCTIONAL, tf.keras.Sequential, tf.keras.layers.InputLayer)
-# Notes that Keras takes when a layer is called, trained or saved. No call reads
-# them but those of the layers where they say what is kept: its own losses.
+# What Keras notes on a layer when it is called, trained or saved, and what may
+# be written otherwise: no call computes with it.
 _NOTES = (
   "_auto_config",
   "_auto_get_config",
@@ -30,6 +32,7 @@ _NOTES = (
   "_is_adapted",
   "_losses",
   "_metrics",
+  "_name_scope_on_declaration",
   "_non_trainable_weights",
   "_outbound_nodes",
   "_saved_model",
@@ -41,6 +44,8 @@ _NOTES = (
 _AT_REST = ("_constraint", "_initializer", "_regularizer")
 _IN_EVERY_CALL = ("_activity_regularizer", "activity_regularizer")
 _VALUES = (bool, int, float, str, np.generic, tf.DType, tf.TensorShape)
+# Where the classes and functions come from that Keras makes its layers of.
+_HOMES = ("_thread", "builtins", "collections", "keras", "numpy", "tensorflow")
 _ABSENT = object()
 
 
@@ -88,34 +93,52 @@ def exchanged(layer: tf.keras.layers.Layer) -> str | None:
   if not is_known("layer", type(layer)) or type(layer) in _EMPTY:
     return None  # it says itself what it computes, or computes nothing
   regularizer = layer.activity_regularizer
-  if regularizer and not is_known("regularizer", type(regularizer)):
-    return "activity_regularizer"
+  if not is_known("regularizer", type(regularizer)) and regularizer is not None:
+    return "activity_regularizer"  # the only one that every call runs
   try:
-    made = vars(_twin(layer))
+    twin = _twin(layer)
   except Exception:  # whatever it raises, its configuration does not make it
     return "configuration"
-  found = vars(layer)
+  found, made = vars(layer), vars(twin)
+  by_hand = layer.weights and not twin.weights  # by another layer, mostly
   for name in sorted({*found, *made}):
-    skipped = name.startswith(_NOTES) or name.endswith("activation")
-    if skipped or is_at_rest(name):
+    if name.startswith(_NOTES) or name.endswith(("activation", *_AT_REST)):
       continue
-    if not _alike(found.get(name, _ABSENT), made.get(name, _ABSENT)):
+    pair = found.get(name, _ABSENT), made.get(name, _ABSENT)
+    if not _alike(*pair) and not (by_hand and _from_build(*pair)):
       return name
   return None
 
 
 def _twin(layer: tf.keras.layers.Layer) -> tf.keras.layers.Layer:
-  """The layer made again, without what need not be the same."""
-  settings = {
-    # A string names a function of Keras, which other settings may hang on.
-    name: value
-    if isinstance(value, str) or not name.endswith("activation")
-    else "linear"
-    for name, value in layer.get_config().items()
-    if not is_at_rest(name)
-  }
-  with tf.init_scope(), tf.variable_creator_scope(_of_zeros):
-    return remaking.remade(layer, settings, randomness.Key.of(0))
+  """The layer made again, without what may be the caller's own."""
+  bare = object.__new__(type(layer))
+  vars(bare).update(
+    (name, _named_by_keras(name, value)) for name, value in vars(layer).items()
+  )
+  settings = bare.get_config().items()
+  settings = {name: value for name, value in settings if not is_at_rest(name)}
+  if getattr(layer, "synchronized", False):  # Keras does not write it down
+    settings["synchronized"] = True
+
+  def make():
+    with tf.variable_creator_scope(_of_zeros):
+      return remaking.remade(layer, settings, randomness.Key.of(0))
+
+  if tf.executing_eagerly():
+    return make()
+  # While a function is traced no variable is made, but for other threads.
+  with futures.ThreadPoolExecutor(1) as thread:
+    return thread.submit(make).result()
+
+
+def _named_by_keras(name: str, value: object) -> object:
+  """An attribute's value, or a known one where it may be the caller's own."""
+  if is_at_rest(name):
+    return None
+  if name.endswith("activation") and not is_known("activation", value):
+    return tf.keras.activations.linear
+  return value
 
 
 def _of_zeros(next_creator, **kwargs):
@@ -124,6 +147,18 @@ def _of_zeros(next_creator, **kwargs):
   if shape is not None and callable(kwargs["initial_value"]):
     kwargs["initial_value"] = functools.partial(tf.zeros, shape, dtype)
   return next_creator(**kwargs)
+
+
+def _from_build(value: object, made: object) -> bool:
+  """Whether `build` may have put it there, for shapes that nobody noted."""
+  before = made is None or made is _ABSENT
+  if isinstance(value, list):
+    return (before or type(made) is int) and all(
+      type(number) is int for number in value
+    )
+  if type(value) is tf.keras.layers.InputSpec:
+    return before or type(made) is type(value)
+  return before and isinstance(value, (tf.Variable, *_VALUES))
 
 
 def _alike(value: object, made: object) -> bool:
@@ -142,9 +177,16 @@ def _alike(value: object, made: object) -> bool:
     parts = [(one.func, one.args, one.keywords) for one in (value, made)]
     return _alike(*parts)
   if isinstance(made, types.MethodType):
-    return value.__func__ is made.__func__
+    return _alike(value.__func__, made.__func__)
   if isinstance(made, (types.FunctionType, types.BuiltinFunctionType)):
-    return value is made
+    return value is made and _is_at_home(made)
   if isinstance(made, np.ndarray):
     return np.array_equal(value, made)
-  return not isinstance(made, _VALUES) or value == made
+  if isinstance(made, _VALUES):
+    return value == made
+  return _is_at_home(type(made))
+
+
+def _is_at_home(thing: Any) -> bool:
+  """Whether a class or function is one that Keras works with."""
+  return (thing.__module__ or "").split(".")[0] in _HOMES
