@@ -74,14 +74,15 @@ def test_l2_attack_flips_exactly_beyond_the_margin():
 
 
 _LOSSES = ("cross_entropy", "margin", "dlr")
+_EVERY = (*_GRADIENT, "apgd")
 
 
 @pytest.mark.parametrize("norm", list(_ORDERS))
-@pytest.mark.parametrize("name", _GRADIENT)
+@pytest.mark.parametrize("name", _EVERY)
 def test_ball_and_range_hold_and_the_model_suffers(network, batch, name, norm):
   """Every two of attack, norm and loss meet; the loss is a gradient only."""
   x, y = batch
-  place = _GRADIENT.index(name) + list(_ORDERS).index(norm)
+  place = _EVERY.index(name) + list(_ORDERS).index(norm)
   loss = _LOSSES[place % 3]
   attack = attacks.by_name(name, attack_eps=_RADII[norm], norm=norm, loss=loss)
   x_adv = attack.compile(network)(x, y, 0).numpy()

@@ -117,11 +117,6 @@ def test_weights_outside_of_the_network_are_watched():
   assert method.privacy_statement().proven is None
 
 
-class _Stop(tf.keras.callbacks.Callback):
-  def on_train_batch_end(self, batch, logs=None):
-    raise KeyboardInterrupt
-
-
 def test_a_backup_that_is_put_back_shares_no_noise(tmp_path):
   """Two continuations with one seed had one noise, which then cancelled."""
   config = dataclasses.replace(
@@ -134,7 +129,10 @@ def test_a_backup_that_is_put_back_shares_no_noise(tmp_path):
   first = tmp_path / "run"
   with pytest.raises(KeyboardInterrupt):
     method().fit(
-      *small_runs.arrays(), run_dir=first, callbacks=[_Stop()], verbose=0
+      *small_runs.arrays(),
+      run_dir=first,
+      callbacks=[small_runs.Stop()],
+      verbose=0,
     )
   shutil.copytree(first, tmp_path / "backup")
   weights = []

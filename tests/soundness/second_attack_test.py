@@ -119,18 +119,6 @@ def test_a_file_saved_by_a_callback_knows_its_weights(tmp_path):
   assert loaded.privacy_statement().proven is None
 
 
-def test_history_shows_callbacks_nothing_private():
-  seen = set()
-
-  class Look(tf.keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-      seen.update(self.model.history.history)
-
-  method = _fit(fit={"callbacks": [Look()]}, epochs=3)
-  assert not {name for name in seen if name.startswith("nonprivate/")}
-  assert "nonprivate/loss" in method.history.history
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
   "changes", [{"noise_multiplier": 2.0}, {"learning_rate": 0.5}]
@@ -163,17 +151,13 @@ def test_an_optimizer_with_filled_slots_is_refused():
     method.fit(*small_runs.arrays(), verbose=0)
 
 
-class _Stop(tf.keras.callbacks.Callback):
-  def on_train_batch_end(self, batch, logs=None):
-    self.model.stop_training = True
-    raise KeyboardInterrupt
-
-
 def test_a_resume_remembers_where_weights_came_from(tmp_path):
   """Declared public, they were "drawn by fit" after a resume."""
   declared = {"public_weights": "trained on ImageNet"}
   with pytest.raises(KeyboardInterrupt):
-    _fit(**declared, fit={"run_dir": tmp_path, "callbacks": [_Stop()]})
+    _fit(
+      **declared, fit={"run_dir": tmp_path, "callbacks": [small_runs.Stop()]}
+    )
   with pytest.raises(ValueError, match="public_weights"):
     _fit(fit={"run_dir": tmp_path, "resume": True})
   method = _fit(**declared, fit={"run_dir": tmp_path, "resume": True})
@@ -183,7 +167,7 @@ def test_a_resume_remembers_where_weights_came_from(tmp_path):
 
 
 def test_a_resume_remembers_what_callbacks_saw(tmp_path):
-  shown = {"callbacks": [_Stop()], "nonprivate_logs": True}
+  shown = {"callbacks": [small_runs.Stop()], "nonprivate_logs": True}
   with pytest.raises(KeyboardInterrupt):
     _fit(fit={"run_dir": tmp_path, **shown})
   method = _fit(fit={"run_dir": tmp_path, "resume": True})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
 from tf_privrob import methods
 from tf_privrob import models
@@ -12,6 +13,17 @@ from tf_privrob import models
 CONFIG = methods.DPSGDConfig(
   noise_multiplier=1.0, batch_size=16, epochs=1, dp_epsilon=50.0, dp_delta=1e-3
 )
+
+
+class Stop(tf.keras.callbacks.Callback):
+  """Interrupts after a step, or raises what it is given."""
+
+  def __init__(self, error=KeyboardInterrupt):
+    super().__init__()
+    self._error = error
+
+  def on_train_batch_end(self, batch, logs=None):
+    raise self._error("stop")
 
 
 def arrays(count: int = 64, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

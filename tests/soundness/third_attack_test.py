@@ -87,17 +87,6 @@ def test_callbacks_that_write_nothing_change_nothing():
   assert method.privacy_statement().proven is not None
 
 
-class _Stop(tf.keras.callbacks.Callback):
-  """Interrupts after a step, or raises what it is given."""
-
-  def __init__(self, error=KeyboardInterrupt):
-    super().__init__()
-    self._error = error
-
-  def on_train_batch_end(self, batch, logs=None):
-    raise self._error("stop")
-
-
 def test_weights_that_keras_restores_are_seen(tmp_path):
   """The weights of 64 steps were stated as those of 16: 1.36 for 2.67."""
 
@@ -105,7 +94,7 @@ def test_weights_that_keras_restores_are_seen(tmp_path):
     return tf.keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=1)
 
   with pytest.raises(KeyboardInterrupt):
-    _fit(_method(), callbacks=[backup(), _Stop()])
+    _fit(_method(), callbacks=[backup(), small_runs.Stop()])
   method = _fit(_method(), callbacks=[backup()])
   assert method.privacy_statement().proven is None
 
@@ -120,8 +109,11 @@ def test_a_file_saved_after_a_change_in_the_same_hook(tmp_path):
 @pytest.mark.parametrize(
   ("callbacks", "error"),
   [
-    ([_writes("on_train_batch_begin", "weights"), _Stop()], KeyboardInterrupt),
-    ([_Stop(RuntimeError)], RuntimeError),
+    (
+      [_writes("on_train_batch_begin", "weights"), small_runs.Stop()],
+      KeyboardInterrupt,
+    ),
+    ([small_runs.Stop(RuntimeError)], RuntimeError),
   ],
 )
 def test_what_takes_a_proof_away_survives_a_resume(tmp_path, callbacks, error):
@@ -312,11 +304,11 @@ def test_an_interruption_does_not_hide_what_a_callback_wrote(error):
   wrote = _writes("on_train_batch_end", "weights")
   method = _method(ema_decay=0.9)
   with pytest.raises(error):
-    _fit(method, callbacks=[wrote, _Stop(error)])
+    _fit(method, callbacks=[wrote, small_runs.Stop(error)])
   assert method.privacy_statement().proven is None
   honest = _method(ema_decay=0.9)
   with pytest.raises(error):
-    _fit(honest, callbacks=[_Stop(error)])
+    _fit(honest, callbacks=[small_runs.Stop(error)])
   assert honest.privacy_statement().proven is not None
 
 

@@ -192,22 +192,21 @@ def test_an_optimizer_that_remembers_is_refused():
 # Steps that the statement missed (item 9).
 
 
-def test_a_step_that_is_interrupted_counts(monkeypatch):
+def test_a_step_that_is_interrupted_counts(monkeypatch, tmp_path):
   """25 of 30 interrupted steps were missed."""
   method = _method()
   charged = []
-  real = randomness.Key.child
+  real = privacy.Ledger.charge
 
-  def child(self, *names):
-    if names[0] == "release":  # the key of one, which was paid for
-      charged.append(names[1])
-      if names[1] == 3:
-        raise KeyboardInterrupt
-    return real(self, *names)
+  def charge(self):
+    charged.append(real(self))
+    if charged[-1] == 3:
+      raise KeyboardInterrupt
+    return charged[-1]
 
-  monkeypatch.setattr(randomness.Key, "child", child)
+  monkeypatch.setattr(privacy.Ledger, "charge", charge)
   with pytest.raises(KeyboardInterrupt):
-    _fit(method)
+    _fit(method, run_dir=tmp_path)
   assert charged == [1, 2, 3]
   assert method.run_record["steps"] == 3
   assert method.privacy_statement().releases[0]["count"] == 4  # as planned
@@ -292,6 +291,7 @@ class _Seen(tf.keras.callbacks.Callback):
 
   def on_epoch_end(self, epoch, logs=None):
     self._note(logs)
+    self._note(self.model.history.history)  # of the epochs before
 
   def on_train_end(self, logs=None):
     self._note(logs)
@@ -300,9 +300,12 @@ class _Seen(tf.keras.callbacks.Callback):
 def test_callbacks_see_public_logs_only():
   seen = _Seen()
   method = _fit(
-    _method(), callbacks=[seen], validation_data=small_runs.arrays(20, 1)
+    _method(epochs=3),
+    callbacks=[seen],
+    validation_data=small_runs.arrays(20, 1),
   )
   assert seen.names == {"val_accuracy", "val_loss"}
+  assert "nonprivate/loss" in method.history.history
   assert "Callbacks saw" not in method.privacy_statement().text()
 
 
