@@ -416,7 +416,7 @@ def notes(experiment, results: Results) -> list[str]:
     "Budgets of DPAL and AdLM are claimed by their papers; proven: none known."
     " So is that of SecureSGD's released code, whose accountant stops at the"
     " total or before. Those of DP-SGD and SoundDPAL are proven, at delta"
-    f" {dp_delta}. One axis, two meanings. PixelDP is trained without a budget.",
+    f" {dp_delta}. One axis, two meanings. PixelDP is trained without any.",
     f"Attacks are white-box on what is deployed: {scale['num_attacked']} test"
     f" images, {scale['attack_steps']} steps, inputs in [-1, 1]. DPAL,"
     " SecureSGD and PixelDP are attacked through the mean of"
