@@ -101,9 +101,10 @@ class Study:
 
   def main(self, options: Options, call: command.Call) -> None:
     """Runs the cells that the flags ask for, and prints the page."""
-    import tensorflow as tf
-
     wanted = self.experiment.possible(options, self.check(options))
+
+    import tensorflow as tf  # not before the flags are known to be good
+
     tf.get_logger().setLevel("ERROR")  # each cell traces its own graphs
     experiment = self.experiment.made(options, call.line)
     experiment.open(options.resume)

@@ -78,7 +78,9 @@ def test_every_shape_is_drawn_and_named_once_in_the_legend():
     ),
     grid_plots.Panel([], "three"),
   ]
-  spec = grid_plots.Figure("f", "F", panels, title="On Sundays.", across=2)
+  spec = grid_plots.Figure(
+    "f", "F", panels, title="On Sundays.", apart=True, across=2
+  )
   figure = grid_plots.draw(spec)
   (legend,) = figure.legends
   assert legend.get_title().get_text() == "On Sundays."
