@@ -143,7 +143,7 @@ def _search(
       return figure(x, accuracy=composition.COARSE)
 
     start = _root(rough, target, start, factor, rises, tolerance, ends)
-    factor = 1.01
+    factor = 1 + max(tolerance / start, 1e-3)
   return _root(figure, target, start, factor, rises, tolerance, ends)
 
 
