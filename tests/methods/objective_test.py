@@ -112,6 +112,8 @@ def test_changes_reach_the_objective():
   assert (found.epochs, found.objective.beta) == (2, 6.0)
   found = config.changed(objective=methods.IBP(), attack_eps=0.2)
   assert found.objective == methods.IBP(attack_eps=0.2)
+  found = config.changed(attack_eps=0.2, first_eps=0.15)
+  assert found.objective.ramp == methods.Ramp(first_eps=0.15)
   with pytest.raises(TypeError, match="no_such"):
     config.changed(no_such=1)
 

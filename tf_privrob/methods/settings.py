@@ -106,16 +106,19 @@ class SGDConfig:
 
     >>> config.changed(epochs=3, attack_steps=5)  # doctest: +SKIP
     """
-    names = [field.name for field in dataclasses.fields(self)]
-    found = {key: changes.pop(key) for key in names if key in changes}
-    for name in names:
-      inner = found.get(name, getattr(self, name))
-      if dataclasses.is_dataclass(inner):
-        own = {field.name for field in dataclasses.fields(inner)} & set(changes)
-        found[name] = dataclasses.replace(
-          inner, **{key: changes.pop(key) for key in own}
-        )
-    return dataclasses.replace(self, **found, **changes)
+    found = _changed(self, changes)
+    return dataclasses.replace(found, **changes)  # refuses what is left
+
+
+def _changed(config: Any, changes: dict[str, Any]) -> Any:
+  """Takes what it knows from the changes, and settings inside of it do."""
+  names = [field.name for field in dataclasses.fields(config)]
+  found = {name: changes.pop(name) for name in names if name in changes}
+  for name in names:
+    inner = found.get(name, getattr(config, name))
+    if dataclasses.is_dataclass(inner):
+      found[name] = _changed(inner, changes)
+  return dataclasses.replace(config, **found)
 
 
 def described(config: Any) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _subset(
       moved,
       f"dual at {255 * radius:.3g}/255",
       attack_eps=radius,
-      attack_eps_start=radius / 30,
+      first_eps=radius / 30,
     )
     _join(models, name, Model(recipe, {"subset": radius}))
 
