@@ -11,6 +11,7 @@ from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import papers
 from tf_privrob import randomness
+from tf_privrob.methods import settings
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
@@ -458,7 +459,6 @@ def test_names_and_presets():
     methods.build("dp_sgd", models.mlp((6,), 3), papers.DPALConfig())
   with pytest.raises(ValueError, match="Did you mean 'mnist'"):
     methods.preset("dp_sgd", "mnst")
-  settings = dataclasses.asdict(methods.preset("dp_sgd", "mnist"))
-  assert methods.DPSGDConfig(**json.loads(json.dumps(settings))) == (
-    methods.preset("dp_sgd", "mnist")
-  )
+  config = methods.preset("dp_sgd", "mnist")
+  written = json.loads(json.dumps(settings.described(config)))
+  assert settings.restored(methods.DPSGDConfig, written) == config

@@ -19,7 +19,6 @@ from tf_privrob.methods import checks
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import hidden_noise
 from tf_privrob.methods import identity
-from tf_privrob.methods import method
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.papers.secure_sgd import config as secure_sgd_config
 from tf_privrob.papers.secure_sgd import released as secure_sgd_released
@@ -220,8 +219,7 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     if not self._released:
       super().prepare(plan, shape, value_range, num_classes)
       return
-    self.optimizer.build(self.network.trainable_variables)
-    self._state = method.RunState()
+    self.settle_context(plan, value_range)
 
   def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
     """Logits under the one draw, the same for every example and step."""
