@@ -286,7 +286,7 @@ def test_every_preset_builds_its_method(name):
     network = models.denoised_classifier(denoiser, network)
   if name == "halfspaces":
     network = models.linear((8, 8, 1), 3)
-  if name in ("diffai", "dual", "ibp"):  # layers whose bounds are known
+  if name in ("diffai", "dual", "ibp", "sgd"):  # layers whose bounds are known
     network = models.mlp((8, 8, 1), 3, hidden=(4,))
   kinds = set()
   default = methods.preset(name, None)
