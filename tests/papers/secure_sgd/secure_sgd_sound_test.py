@@ -92,6 +92,7 @@ def test_training_noise_is_fresh_for_each_example_and_has_its_law():
     linear(2 * np.eye(2), np.eye(2)),
     redistribution=spread,
   )
+  method.simulate(4000)
   method.redistribution.assign(spread)
   images, labels = tf.zeros([4000, 2]), tf.zeros([4000], tf.int64)
 
@@ -109,10 +110,12 @@ def test_training_noise_is_fresh_for_each_example_and_has_its_law():
 
 def test_copies_of_an_example_have_noise_of_their_own():
   config = dataclasses.replace(BASE, augmentation_multiplicity=4)
-  method = build(config)
+  method, other = build(config), build()
+  for one in (method, other):
+    one.simulate(64)
   x, y = (tf.constant(part) for part in arrays())
   losses, _ = method._example_losses((x, y), tf.constant([1, 2]))
-  single, _ = build()._example_losses((x, y), tf.constant([1, 2]))
+  single, _ = other._example_losses((x, y), tf.constant([1, 2]))
   assert losses.shape == [64]
   # Averages of four draws spread less around the loss without noise.
   plain = tf.nn.sparse_softmax_cross_entropy_with_logits(y, method(x))
