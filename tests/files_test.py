@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -42,6 +43,27 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, kind, failing):
   assert os.listdir(tmp_path) == ["file"]
 
 
+def test_arrays_that_do_not_fit_leave_nothing_open(tmp_path, monkeypatch):
+  """An npz file that is being written complains again when it is freed."""
+  resource = pytest.importorskip("resource")
+  unraised = []
+  monkeypatch.setattr(sys, "unraisablehook", unraised.append)
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+  try:
+    with pytest.raises(files.DiskError, match="File too large"):
+      files.write_arrays(
+        tmp_path / "a.npz", {"a": np.ones(99_999)}, compressed=False
+      )
+    gc.collect()
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, ignored)
+  assert unraised == []
+  assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("kind", _WRITES)
 @pytest.mark.parametrize(
   "place", ["folder", "file/below", "n" * 300, "file/below/it"]
@@ -52,6 +74,17 @@ def test_places_that_cannot_be_written(tmp_path, kind, place):
   with pytest.raises(ValueError, match=r"^Expected to .*, but it failed \("):
     _WRITES[kind](tmp_path / place)
   assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+def test_text_of_a_file_steers_no_terminal():
+  given = {"a\x1b[2J": ["\u202eb\tc\nd", {"e": "\x9b\x00\ud800"}], "f": 1.5}
+  assert files.shown(given) == {
+    "a\ufffd[2J": ["\ufffdb\tc\nd", {"e": "\ufffd\ufffd\ufffd"}],
+    "f": 1.5,
+  }
+  assert files.shown("\u00e9, \u2264 and \U0001f469\u200d") == (
+    "\u00e9, \u2264 and \U0001f469\u200d"
+  )
 
 
 def test_an_interruption_removes_the_draft(tmp_path):

@@ -331,7 +331,7 @@ _TESTED_ELSEWHERE = {
   ),
   "mechanisms": "mechanism",
   "membership": "inference predictions thresholds",
-  "methods": "identity journal plan proven registry run_files updates",
+  "methods": "journal plan proven registry run_files updates",
   "methods/objectives": (
     "content_hash diffai ibp inner natural presets ramp trades wrm"
   ),

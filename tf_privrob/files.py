@@ -4,8 +4,9 @@ A file is written under another name in its own folder, flushed to the disk and
 then renamed, and the folder is flushed after it: whoever is killed at any
 moment leaves the old file or the new one, never half of one. A file that only
 grows (`append`) may end in a torn line, which the next line does not touch.
-Whatever the disk refuses, and whatever a file holds in place of what it should,
-is a ValueError that says where, what was expected and what to do.
+Whatever the disk refuses is a `DiskError`, and whatever a file holds in place
+of what it should another ValueError: both say where, what was expected and what
+to do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import secrets
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -32,8 +34,17 @@ except ImportError:  # Not on Windows: there, nothing guards against two runs.
 
 PathLike = Union[str, "os.PathLike[str]"]
 _DRAFT = ".draft"  # in the names of files that have not got their own yet
+# What moves a cursor, turns the direction of a text, or is no character at all.
+_UNSEEN = re.compile(
+  "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+  "\ud800-\udfff]"
+)
 _FREE = "Free the disk, or choose a folder that this user may write"
 _AGAIN = "Restore it, or delete it and run that step again."
+
+
+class DiskError(ValueError):
+  """What the system refused: of the disk, never of an example."""
 
 
 def to_jsonable(value: Any) -> Any:
@@ -67,6 +78,21 @@ def to_jsonable(value: Any) -> Any:
   )
 
 
+def shown(value: Any) -> Any:
+  """Text with U+FFFD for each control character but newline and tab.
+
+  Such characters in a file would steer a terminal or turn a line around.
+
+  Args:
+    value: Text, or JSON values with text at any depth.
+  """
+  if isinstance(value, str):
+    return _UNSEEN.sub("\ufffd", value)
+  if isinstance(value, dict):
+    return {shown(key): shown(item) for key, item in value.items()}
+  return [*map(shown, value)] if isinstance(value, list) else value
+
+
 # Writing.
 
 
@@ -81,7 +107,7 @@ def writing(path: PathLike) -> Iterator[pathlib.Path]:
     path: The file; its folder is made if it is not there.
 
   Raises:
-    ValueError: If the disk is full, or the place cannot be written.
+    DiskError: If the disk is full, or the place cannot be written.
   """
   path = pathlib.Path(path)
   draft = path.with_name(
@@ -102,7 +128,7 @@ def writing(path: PathLike) -> Iterator[pathlib.Path]:
     sync(path.parent)
 
 
-def write_bytes(path: PathLike, content: bytes) -> pathlib.Path:
+def write_bytes(path: PathLike, content: bytes | memoryview) -> pathlib.Path:
   """Replaces the file `path` by these bytes."""
   with writing(path) as draft:
     draft.write_bytes(content)
@@ -128,9 +154,9 @@ def write_arrays(
   """Replaces the npz file `path` by these arrays; there is no pickle in it."""
   plain = {name: _plain(name, arrays[name]) for name in arrays}
   save = np.savez_compressed if compressed else np.savez
-  with writing(path) as draft, open(draft, "wb") as stream:
-    save(stream, **plain)
-  return pathlib.Path(path)
+  content = io.BytesIO()  # a zip file on a full disk cannot even be closed
+  save(content, **plain)
+  return write_bytes(path, content.getbuffer())
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
@@ -363,6 +389,6 @@ def told(task: str, advice: str) -> Iterator[None]:
     yield
   except OSError as error:
     said = error.strerror or str(error)
-    raise ValueError(
+    raise DiskError(
       f"Expected to {task}, but it failed ({said}). {advice}."
     ) from error

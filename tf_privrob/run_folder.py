@@ -100,10 +100,12 @@ class RunFolder:
   def read_json(self, name: str) -> dict[str, Any] | None:
     """Reads the JSON object in `name`, or None if there is no such file.
 
+    Its text can be shown: control characters are replaced.
+
     Raises:
       ValueError: If the file exists but is not a JSON object.
     """
-    return files.read_json(self.file(name))
+    return files.shown(files.read_json(self.file(name)))
 
   def write_json(self, name: str, payload: Any) -> pathlib.Path:
     """Writes `payload` atomically as readable, strictly valid JSON."""

@@ -148,6 +148,29 @@ def test_a_bad_command_line_is_one_sentence_and_code_2(words, message, capsys):
   assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", console.COMMANDS)
+def test_an_interruption_advises_what_the_command_has(name, monkeypatch):
+  module = console.module(name)
+
+  def interrupted(*unused):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(module, "main", interrupted)
+  with pytest.raises(SystemExit) as error:
+    console.main([name])
+  fields = {field.name for field in dataclasses.fields(module.Options)}
+  assert ("--resume" in error.value.code) == ("resume" in fields)
+  assert "same command" in error.value.code
+
+
+def test_an_error_shows_no_control_characters(capsys):
+  with pytest.raises(SystemExit):
+    console.main(["report", "--run_dir=\x1b[2Jnowhere\u202e"])
+  said = capsys.readouterr().err
+  assert "\ufffd[2Jnowhere\ufffd" in said
+  assert not {"\x1b", "\u202e"} & set(said)
+
+
 def test_a_call_knows_its_flags_and_its_line():
   module = console.module("train")
   words = ["--run_dir=a b", "--config.dp_epsilon=2", "--noresume"]

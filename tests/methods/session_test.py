@@ -41,9 +41,15 @@ def _arrays():
 
 
 def _fit(
-  run_dir, resume=False, stop_after=None, arrays=None, callbacks=(), **changes
+  run_dir,
+  resume=False,
+  stop_after=None,
+  arrays=None,
+  callbacks=(),
+  activation="relu",
+  **changes,
 ):
-  network = models.mlp((6,), 3, hidden=(5,))
+  network = models.mlp((6,), 3, hidden=(5,), activation=activation)
   method = methods.DPSGD(network, dataclasses.replace(_CONFIG, **changes))
   callbacks = [*callbacks]
   if stop_after:
@@ -80,6 +86,23 @@ def test_interrupted_run_goes_on_where_it_was(tmp_path):
   assert int(method.optimizer.iterations) in (11, 12)
 
 
+def test_a_full_disk_is_not_taken_for_an_example(tmp_path, monkeypatch):
+  """Keras' fit forgets what caused an error, so that its type must say it."""
+  replace = os.replace
+
+  def full(draft, path):
+    if path.name == "step-000000005.npz":
+      raise OSError(28, "No space left on device")
+    replace(draft, path)
+
+  monkeypatch.setattr(os, "replace", full)
+  with pytest.raises(ValueError, match=r"No space left.*Free the disk"):
+    _fit(tmp_path)
+  monkeypatch.undo()
+  assert _ledger(tmp_path).facts == frozenset()
+  assert _fit(tmp_path, resume=True).privacy_statement().proven is not None
+
+
 def test_resuming_a_complete_run_gives_its_model_and_costs_nothing(complete):
   folder, done = complete
   again = _fit(folder, resume=True)
@@ -114,6 +137,15 @@ def test_another_session_draws_other_rows_and_seeds(tmp_path):
   for a, b in zip(second.found, whole.found[5:]):
     assert a[0] != b[0]
     assert a[1] != b[1]
+
+
+def test_a_resume_with_another_network_of_the_same_shapes(tmp_path):
+  with pytest.raises(KeyboardInterrupt):
+    _fit(tmp_path, stop_after=2)
+  before = (tmp_path / "ledger.jsonl").read_bytes()
+  with pytest.raises(ValueError, match=r"Cannot resume .*layers: '"):
+    _fit(tmp_path, resume=True, activation="tanh")
+  assert (tmp_path / "ledger.jsonl").read_bytes() == before
 
 
 def test_another_session_draws_other_noise(tmp_path):

@@ -45,8 +45,21 @@ def test_one_claimed_radius_makes_the_curve_a_claim(kinds, expected):
 def test_radii_that_are_not_said_to_be_proven_are_claims(kind):
   entry = {**conftest.contents()["metrics.json"]["certified"], "kind": kind}
   assert records.Radii.from_json(entry).kind == "claimed"
-  del entry["kind"]  # versions that knew of no claims
-  assert records.Radii.from_json(entry).kind == "proven"
+  del entry["kind"]
+  assert records.Radii.from_json(entry).kind == "claimed"
+
+
+def test_a_result_takes_the_place_of_the_one_of_its_attack_and_size():
+  weak = conftest.attack("pgd", "linf", 0.1, 150, steps=1)
+  other = conftest.attack("pgd", "linf", 0.2, 99)
+  asked = [{"name": "pgd", "norm": "linf", "attack_eps": 0.1, "steps": 40}]
+  asked[0].update(count=200, seed=None)
+  found = records.Metrics.from_json({"attacks": [weak, other], "asked": asked})
+  assert found.missing == found.asked
+  row = records.AttackResult.from_json({**weak, "steps": 40, "accuracy": 0.25})
+  found = found.with_result(row)
+  assert [row.accuracy for row in found.attacks] == [99 / 200, 0.25]
+  assert found.missing == ()
 
 
 def test_metrics_of_an_earlier_version_are_read_and_written_as_new():

@@ -60,7 +60,7 @@ def _attack(index, *arguments):
     (CLAIM, "warn", _set("privacy.json", "proven", "dp_epsilon", 3.01)),
     (CLAIM, "warn", _set("privacy.json", "claimed", "dp_delta", 1e-6)),
     (CLAIM, "warn", _set("privacy.json", "proven", None)),
-    (HISTORY, "warn", _set("privacy.json", "proven", "dp_epsilon", 2.9)),
+    (HISTORY, "warn", lambda files: conftest.prove(files, 2.9)),
     (
       CLEAN,
       "warn",
@@ -171,7 +171,7 @@ def _strategy(*arguments, **changes):
 def test_each_refutation_is_caught(tmp_path, files, index, status, edit, words):
   files.update(leaks.files())
   files["privacy.json"]["audited"] = 0.5
-  files["privacy.json"]["proven"]["dp_epsilon"] = 1.0
+  conftest.prove(files, 1.0)
   edit(files)
   check = _checks(tmp_path, files)[index]
   assert check.status == status

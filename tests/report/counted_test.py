@@ -47,6 +47,32 @@ def test_a_ledger_that_agrees_changes_nothing(run):
   assert _statement(run).proven.dp_epsilon == 2.987
 
 
+@pytest.mark.parametrize(
+  ("dp_epsilon", "accountant", "stands"),
+  [
+    (2.987, {}, True),
+    (2.9, {}, False),
+    (0.3, {"pld": "Infinity"}, False),
+    (3.2714, {"pld": "Infinity"}, True),
+    (3.0, {"name": "rdp"}, False),
+  ],
+)
+def test_no_less_is_proven_than_was_accounted(
+  run, files, dp_epsilon, accountant, stands
+):
+  """One figure of privacy.json is another one by now."""
+  stated = files["privacy.json"]
+  _change(
+    run / "privacy.json",
+    proven={"dp_epsilon": dp_epsilon, "dp_delta": 1e-5},
+    accountant={**stated["accountant"], **accountant},
+  )
+  found = _statement(run)
+  assert (found.proven is not None) == stands
+  if not stands:
+    assert "and its accountant found" in found.caveats[0]
+
+
 def test_without_a_ledger_the_statement_stands(run):
   (run / "ledger.jsonl").unlink()
   assert _statement(run).proven is not None

@@ -32,7 +32,7 @@ _COVERED = {
 @pytest.fixture
 def seeded(files):
   files.update(leaks.files())
-  files["privacy.json"]["proven"]["dp_epsilon"] = 2.3451
+  conftest.prove(files, 2.3451)
   files["privacy.json"].update(condition=_CONDITION, **_COVERED)
   return files
 
@@ -72,11 +72,11 @@ def test_what_proven_privacy_allows_names_the_condition(tmp_path, seeded):
 @pytest.mark.usefixtures("no_plots")
 def test_what_proven_privacy_allows_is_rounded_up(tmp_path, seeded):
   """With dp_epsilon 1 an advantage of tanh(1) = 0.76159, right 88.0797 %."""
-  seeded["privacy.json"]["proven"] = {"dp_epsilon": 1.0, "dp_delta": 0.0}
+  conftest.prove(seeded, 1.0, 0.0)
   written = report.write(conftest.write_run(tmp_path, seeded))
   measured = json.loads(written.json.read_text())["promises"]["measured"]
   assert any("allows 88.1%" in text for text in measured)
-  seeded["privacy.json"]["proven"]["dp_epsilon"] = 1.001  # tanh: 0.76201
+  conftest.prove(seeded, 1.001, 0.0)  # tanh: 0.76201
   written = report.write(conftest.write_run(tmp_path / "more", seeded))
   page = conftest.Page(written.html.read_text(encoding="utf-8")).text
   markdown = written.markdown.read_text(encoding="utf-8")

@@ -233,6 +233,20 @@ def test_a_network_that_config_json_names_runs_no_code(
   assert not marker.exists()
 
 
+def test_another_network_in_the_place_of_the_run_s(tmp_path):
+  """The file that config.json names is another one by now."""
+  path = tmp_path / "net.keras"
+  models.mlp((8, 8, 1), 10, hidden=(6,), seed=1).save(path)
+  folder = make_run(tmp_path / "run", network=str(path), epochs=0.5)
+  models.mlp((8, 8, 1), 10, hidden=(6,), seed=2).save(path)
+  assert audit_source.load(folder).build(0).network.count_params() == 460
+  models.mlp((8, 8, 1), 10, hidden=(6,), activation="tanh").save(path)
+  for kind in auditing.KINDS:
+    with pytest.raises(ValueError, match=r"network of the run's model\.keras"):
+      auditing.run(folder.path, kind)
+  assert not folder.has("audit.json")
+
+
 def test_step_is_compared_with_one_step_only(run):
   source = audit_source.load(run)
   before = run.privacy
@@ -290,6 +304,13 @@ def test_one_run_is_set_beside_the_budget(tmp_path, monkeypatch, broken):
     assert found["verdict"] == "refutes proven"
   else:
     assert found["verdict"] == "below proven"
+
+
+@pytest.mark.parametrize("guesses", [(), (0,), (4, -1)])
+def test_guesses_that_are_none(run, guesses):
+  with pytest.raises(ValueError, match=r"Expected .*guesses"):
+    auditing.run(run.path, "one_run", guesses=guesses)
+  assert not run.has(audit_one_run.TRAINING)
 
 
 def test_where_a_kind_cannot_work_it_says_so(run):

@@ -90,6 +90,11 @@ def _trained(tmp_path_factory):
     (["audit", "--dp_delta=2"], "Expected 0 <= dp_delta < 1, received 2.0"),
     (["audit", "--dp_delta=2", "--kind=one_run"], "Expected 0 <= dp_delta < 1"),
     (["certify", "--num_certified=0"], "Expected num_certified=0"),
+    (["evaluate", "--dataset=mnist_5k"], "received mnist_5k with (28, 28, 1)"),
+    (["infer", "--dataset=mnist_5k"], "was trained on, digits, received mnist"),
+    (["infer", "--seed=-1"], "Expected seed=-1"),
+    (["lira", "--seed=-1"], "Expected seed=-1"),
+    (["audit", "--kind=one_run", "--guesses="], "at least one number of gues"),
   ],
 )
 def test_bad_flags_about_a_run(trained, words, message, capsys):

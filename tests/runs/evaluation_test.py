@@ -1,5 +1,8 @@
 """Which certificate a model is evaluated by."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -104,6 +107,101 @@ def test_claimed_sizes_are_asked_for_and_stay_claims(tmp_path):
   assert found.num_estimation == 50
   rows = certify.read(tmp_path / "c.csv").rows
   assert {row.kind for row in rows} == {"claimed"}
+
+
+def _attacked(path, sizes=(0.05, 0.1), **changes):
+  """Attacks digits from scratch, or goes on with it."""
+  digits = data.load("digits")
+  settings = {"num_attacked": 20, "num_certified": 0, "steps": 1, **changes}
+  dataset = settings.pop("dataset", digits)
+  return evaluation.evaluate(
+    run_folder.RunFolder(path),
+    settings.pop("model", None) or models.mlp((8, 8, 1), 10, seed=1),
+    dataset,
+    [("pgd", "linf", size) for size in sizes],
+    None,
+    **settings,
+  )
+
+
+def _rows(metrics):
+  return [(r["attack_eps"], r["steps"], r["count"]) for r in metrics["attacks"]]
+
+
+def test_a_resume_mixes_no_settings_and_doubles_no_rows(tmp_path, monkeypatch):
+  _attacked(tmp_path)
+  kept = _attacked(tmp_path, resume=True)
+  assert _rows(kept) == [(0.05, 1, 20), (0.1, 1, 20)]
+  found = _attacked(tmp_path, resume=True, steps=3)
+  assert _rows(found) == [(0.05, 3, 20), (0.1, 3, 20)]
+  found = _attacked(tmp_path, [0.05], resume=True, num_attacked=30)
+  assert _rows(found) == [(0.1, 3, 20), (0.05, 1, 30)]
+  assert found["complete"] is True
+  seeded = _attacked(tmp_path, [0.05], resume=True, num_attacked=30, seed=3)
+  assert seeded["attacks"][0] == found["attacks"][0]
+  assert seeded["attacks"][1]["seed"] == 3
+  monkeypatch.setattr(evaluation, "attack_rows", lambda *given: given[2])
+  assert _attacked(tmp_path, [0.1], resume=True, steps=3) == seeded
+
+
+def test_what_was_asked_for_and_not_found_stays_missing(tmp_path, monkeypatch):
+  whole = evaluation.attack_rows
+
+  def killed(*given):
+    yield next(whole(*given))
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patched:
+    patched.setattr(evaluation, "attack_rows", killed)
+    with pytest.raises(KeyboardInterrupt):
+      _attacked(tmp_path)
+  assert _attacked(tmp_path, [0.05], resume=True)["complete"] is False
+  assert _attacked(tmp_path, resume=True)["complete"] is True
+  assert _attacked(tmp_path, [0.05])["complete"] is True
+
+
+def test_other_test_data_are_not_gone_on_with(tmp_path):
+  _attacked(tmp_path)
+  digits = data.load("digits")
+  before = (tmp_path / "metrics.json").read_bytes()
+  for change in (
+    {"name": "other"},
+    {"x_test": digits.x_test[::-1], "y_test": digits.y_test[::-1]},
+  ):
+    other = dataclasses.replace(digits, **change)
+    with pytest.raises(ValueError, match="Expected results on the test data"):
+      _attacked(tmp_path, dataset=other, resume=True)
+  assert (tmp_path / "metrics.json").read_bytes() == before
+  found = _attacked(tmp_path, dataset=other)
+  with np.load(tmp_path / "examples.npz") as pictures:
+    assert str(pictures["data"]) == found["data"]
+    np.testing.assert_array_equal(pictures["clean"][0], other.x_test[0])
+
+
+def test_one_folder_is_about_one_imported_model(tmp_path):
+  for number, name in enumerate(("a", "b")):
+    models.mlp((8, 8, 1), 10, seed=number).save(tmp_path / f"{name}.keras")
+
+  def run(name, dataset="digits"):
+    return evaluation.run(
+      tmp_path / "run",
+      [("fgsm", "linf", 0.1)],
+      model=str(tmp_path / f"{name}.keras"),
+      dataset=dataset,
+      num_attacked=10,
+      num_certified=0,
+    )
+
+  first = run("a")
+  with pytest.raises(ValueError, match=r"received .*b\.keras on digits"):
+    run("b")
+  with pytest.raises(ValueError, match="inputs of shape"):
+    run("a", "mnist_5k")
+  (tmp_path / "a.keras").replace(tmp_path / "moved.keras")
+  assert run("moved") == {**first, "attacks": run("moved")["attacks"]}
+  (tmp_path / "b.keras").replace(tmp_path / "a.keras")
+  with pytest.raises(ValueError, match="with another weights"):
+    run("a")
 
 
 @pytest.mark.parametrize("kind", ["plain", "dp_sgd", "dp_smooth"])

@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from tf_privrob import data
+from tf_privrob import files
 from tf_privrob import membership
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import run_folder
+from tf_privrob.methods import identity
 from tf_privrob.runs import infer as inferring
+from tf_privrob.runs import references
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +72,8 @@ def test_what_one_row_changes_is_all_under_nonprivate(dataset, tmp_path):
     inferring.infer(
       run_folder.RunFolder(place), model, part, attack_eps=None, num=None
     )
-    files = (path for path in place.rglob("*") if path.is_file())
-    seen.append({str(p.relative_to(place)): p.read_bytes() for p in files})
+    left = (path for path in place.rglob("*") if path.is_file())
+    seen.append({str(p.relative_to(place)): p.read_bytes() for p in left})
   first, second = seen
   changed = {name for name in first if first[name] != second.get(name)}
   assert "nonprivate/membership.json" in changed
@@ -98,6 +101,32 @@ def test_a_run_is_written_down(dataset, tmp_path):
   table = inferring.table(found["strategies"])
   assert len(table.splitlines()) == len(labels) + 1
   assert "too few points" in table
+
+
+def test_data_that_took_the_place_of_the_run_s_are_refused(dataset, tmp_path):
+  """A salted hash of what was trained on is kept below nonprivate/."""
+  folder, model = run_folder.RunFolder(tmp_path), models.mlp((5,), 2, seed=1)
+  given = {"attack_eps": None, "num": 20}
+  found = inferring.infer(folder, model, dataset, **given)
+  assert "was not checked" in found["unchecked"]
+  data_of_run = dataset.x_train, dataset.y_train
+  identity.bind(tmp_path, "run", data_of_run, None, resume=False)
+  assert "unchecked" not in inferring.infer(folder, model, dataset, **given)
+  other = dataclasses.replace(dataset, x_train=dataset.x_train[::-1].copy())
+  before = (tmp_path / inferring.OUTPUT).read_bytes()
+  with pytest.raises(ValueError, match="their hash differs"):
+    inferring.infer(folder, model, other, **given)
+  assert (tmp_path / inferring.OUTPUT).read_bytes() == before
+
+
+def test_one_inference_at_a_time(dataset, tmp_path):
+  """Of both commands, which write one file."""
+  folder, model = run_folder.RunFolder(tmp_path), models.mlp((5,), 2, seed=1)
+  with files.locked(folder.file(inferring.LOCK), "this test"):
+    with pytest.raises(ValueError, match="Expected to be alone with the infer"):
+      inferring.infer(folder, model, dataset, attack_eps=None, num=20)
+    with pytest.raises(ValueError, match="Expected to be alone with the infer"):
+      references.lira(folder, None, 4)
 
 
 def test_a_bound_stands_with_its_condition_and_is_not_rounded_down(tmp_path):

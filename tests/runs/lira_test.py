@@ -53,9 +53,9 @@ _NATURAL = methods.TrainingConfig(
 )
 
 
-def _run(path, **changes):
+def _run(path, dataset=None, **changes):
   """A natural training that fits its training set, and its inference."""
-  dataset = _noisy_digits(100)
+  dataset = dataset or _noisy_digits(100)
   folder = run_folder.RunFolder(path)
   config = dataclasses.replace(_NATURAL, seed=0, **changes)
   model = training.build("natural", config, dataset, "mlp")
@@ -131,10 +131,14 @@ def test_private_references_have_no_seed_and_are_named(tmp_path):
 
 
 def test_a_source_has_the_examples_that_the_run_had(tmp_path):
-  folder, dataset = _run(tmp_path, epochs=1)
+  dataset = data.load("digits").take(100)
+  folder, _ = _run(tmp_path / "digits", dataset, epochs=1)
   found = audit_source.load(folder).dataset
   np.testing.assert_array_equal(found.x_train, dataset.x_train)
   assert data.load("digits").num_train > found.num_train
+  other, _ = _run(tmp_path / "other", epochs=1)  # its labels were drawn
+  with pytest.raises(ValueError, match="others under the name of digits"):
+    audit_source.load(other)
 
 
 def test_a_reference_has_as_many_examples_as_the_run():

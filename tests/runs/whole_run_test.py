@@ -17,6 +17,7 @@ from tf_privrob import data
 from tf_privrob import files
 from tf_privrob import methods
 from tf_privrob import models
+from tf_privrob import privacy
 from tf_privrob import report
 from tf_privrob import run_folder
 from tf_privrob.report import plots
@@ -218,6 +219,37 @@ def test_a_stopped_certification_is_completed_by_the_next(copied, monkeypatch):
   assert copied.metrics["complete"] is False
   evaluate.run(copied.path, (), num_certified=3, num_estimation=100)
   assert copied.metrics["complete"] is True
+
+
+def test_a_certification_that_was_stopped_stays_missing(copied, monkeypatch):
+  def killed(*args, **kwargs):
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patched:
+    patched.setattr(evaluate, "certify_rows", killed)
+    with pytest.raises(KeyboardInterrupt):
+      evaluate.run(copied.path, _ATTACKS, **_SMALL)
+  rest = {"num_attacked": 30, "num_certified": 0, "resume": True}
+  assert evaluate.run(copied.path, _ATTACKS, **rest)["complete"] is False
+  done = evaluate.run(copied.path, _ATTACKS, **_SMALL, resume=True)
+  assert (done["complete"], done["certifying"]) == (True, None)
+
+
+def test_a_run_that_its_ledger_goes_beyond_is_not_complete(copied):
+  assert train.is_complete(copied)
+  ledger, plan = copied.file("ledger.jsonl"), {"noise_multiplier": 1.0}
+  ledger.unlink()
+  assert train.is_complete(copied)  # nothing says that there was more
+  with privacy.Ledger.open(ledger, {}) as opened:  # of a run begun anew
+    opened.settle(plan, None)
+  assert not train.is_complete(copied)
+  run = copied.run
+  copied.write_json("run.json", {**run, "run_id": None, "steps": 0})
+  assert train.is_complete(copied)
+  with privacy.Ledger.open(ledger, {}, resume=True) as opened:
+    opened.settle(plan, None)
+    opened.charge()
+  assert not train.is_complete(copied)
 
 
 def test_two_evaluations_at_once_are_refused(copied):

@@ -22,7 +22,8 @@ class Options:
   Attributes:
     run_dir: Run folder of the model.
     model: A Keras file; default: model.keras of the run folder.
-    dataset: Data set; default: the one of the run.
+    dataset: Data set; default: the one of the run, whose report shows no
+      results on another.
     data_dir: Folder with <name>.npz; default $TF_PRIVROB_DATA.
     smoothing_stddev: Noise of the smoothed classifier. Default: the method's
       own certificate, or 0.25 if it has none.

@@ -17,6 +17,8 @@ from typing import Any
 
 from absl import flags
 
+from tf_privrob import files
+
 PROGRAM = "python -m tf_privrob"  # works with and without an installation
 _PREFIX = "config."
 _HELP = re.compile(r"--?(help|helpshort|helpfull|h)")
@@ -99,13 +101,22 @@ def run(name: str, module: Any, words: Sequence[str]) -> None:
     options, call = parse(name, module, words)
     module.main(options, call)
   except (flags.Error, ValueError) as error:
-    print(f"{name.rsplit(None, 1)[-1]}: {error}", file=sys.stderr)
+    said = files.shown(f"{name.rsplit(None, 1)[-1]}: {error}")
+    print(said, file=sys.stderr)
     sys.exit(2)
   except KeyboardInterrupt:
-    sys.exit(
+    sys.exit(_interrupted(module))
+
+
+def _interrupted(module: Any) -> str:
+  """How to go on; a command without --resume looks for what is on disk."""
+  flags_of_it = {field.name for field in dataclasses.fields(module.Options)}
+  if "resume" in flags_of_it:
+    return (
       "Interrupted. What was done is on disk; go on with the same command"
       " and --resume."
     )
+  return "Interrupted. Run the same command again."
 
 
 def parse(name: str, module: Any, words: Sequence[str]) -> tuple[Any, Call]:

@@ -27,7 +27,7 @@ class Options:
     run_dir: Run folder to attack.
     predictions: npz file with member_predictions and nonmember_predictions
       (probabilities), member_labels and nonmember_labels, in place of a run.
-    dataset: Data set; default: the one of the run.
+    dataset: Data set of the run, where its folder does not name it.
     data_dir: Folder with <name>.npz; default $TF_PRIVROB_DATA.
     attack_eps: l_inf radius of adversarial examples; default: that of the
       training, none if it had none.
@@ -83,6 +83,8 @@ def _infer_run(options: Options, call: command.Call, shadow) -> None:
       f"{payload['test_examples_in_training_set']} test examples are training"
       " examples too and were left out."
     )
+  if payload.get("unchecked"):
+    print(f"Note that {payload['unchecked']}.")
   print(inferring.table(payload["strategies"]))
   print(inferring.bound_text(payload["bound"]))
   print(command.next_steps(options.run_dir, "report"))

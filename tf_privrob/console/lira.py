@@ -39,7 +39,8 @@ class Options:
 def main(options: Options, call: command.Call) -> None:
   """Attacks as the flags say and prints a table."""
   folder = command.folder(options.run_dir, trained=False)
-  references.coins(options.num_references, 2, 0)  # refuse before the imports
+  # Refuses before the imports.
+  references.coins(options.num_references, 2, options.seed)
   # Only now what takes long to import.
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
   from tf_privrob.runs.audit import source as audit_source
@@ -52,6 +53,9 @@ def main(options: Options, call: command.Call) -> None:
     seed=options.seed,
     command_line=call.line,
   )
+  why = inferring.unchecked(folder, source.dataset)
+  if why:
+    print(f"Note that {why}.")
   print(inferring.table(rows))
   print(f"Assumed: {references.ASSUMPTION}.")
   print(command.next_steps(options.run_dir, "report"))

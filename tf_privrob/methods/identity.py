@@ -23,8 +23,17 @@ from tf_privrob.methods import settings as settings_lib
 
 # Settings that bear on speed and memory only: a resumed run may have others.
 _FREE = ("checkpoint_every", "engine", "jit_compile", "physical_batch_size")
+_PASSING = ("seed", "build_config", "build_input_shape")
 _FILE = "nonprivate/resume.json"
-_LEFT_BY_A_RUN = ("ledger.jsonl", "checkpoints", _FILE, "history.jsonl")
+_LEFT_BY_A_RUN = (
+  "ledger.jsonl",
+  "checkpoints",
+  _FILE,
+  "history.jsonl",
+  "run.json",
+  "privacy.json",
+  "model.keras",
+)
 
 
 def parameters(model, data, value_range) -> dict[str, Any]:
@@ -48,6 +57,7 @@ def parameters(model, data, value_range) -> dict[str, Any]:
       f"{tuple(weight.shape)} {weight.dtype.name}"
       for weight in model.network.weights
     ],
+    "layers": network_hash(model.network),
   }
 
 
@@ -110,6 +120,22 @@ def digest(model, parameters: dict[str, Any], data, callbacks=()) -> str:
   return found.hexdigest()
 
 
+def network_hash(network) -> str:
+  """A hash of what a network, which is public, is made of.
+
+  Weights and seeds are left out: what a seed drew is among the weights.
+  """
+  text = json.dumps(_lasting(_layers(network)), sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _lasting(value: Any) -> Any:
+  """A configuration without what saving, loading or drawing anew changes."""
+  if isinstance(value, dict):
+    return {k: _lasting(v) for k, v in value.items() if k not in _PASSING}
+  return [*map(_lasting, value)] if isinstance(value, list) else value
+
+
 def _layers(network) -> list[Any]:
   """What the network is made of, as far as its layers tell."""
   parts, found = [network, *network.submodules], []
@@ -168,6 +194,17 @@ def bind(
         f"Cannot resume {folder}: expected {meaning}, received another."
         " Use the same, or begin a new run_dir."
       )
+
+
+def trained_on(folder: pathlib.Path, data) -> bool | None:
+  """Whether the run in a folder was trained on these inputs and labels.
+
+  None where nothing is left that could tell.
+  """
+  known = run_folder.RunFolder(folder).read_json(_FILE) or {}
+  if not all(isinstance(known.get(name), str) for name in ("salt", "data")):
+    return None
+  return known["data"] == _described("", known["salt"], data, None)["data"]
 
 
 def _described(run: str, salt: str, data, seed: int | None) -> dict[str, Any]:

@@ -95,9 +95,9 @@ def finish(
   files.remove_drafts(folder.path, "model")
   try:
     files.write_model(folder.file(MODEL), model)
+  except files.DiskError:
+    raise
   except Exception as error:  # whatever Keras says of a layer of the user's
-    if isinstance(error.__cause__, OSError):
-      raise
     files.remove(folder.file(MODEL))
     warnings.warn(
       f"{folder.file(MODEL)} was not written, since Keras cannot save this"

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import files
 from tf_privrob import gradients
 from tf_privrob import models
 from tf_privrob import privacy
@@ -366,10 +367,9 @@ def _may_be_of_an_example(error: BaseException | None) -> bool:
 
   Not an interruption, a budget that is spent, or a disk.
   """
-  public = (OSError, privacy.BudgetExceeded, privacy.LedgerError)
-  if not isinstance(error, Exception) or isinstance(error, public):
-    return False
-  return not isinstance(error.__cause__, OSError)
+  of_the_ledger = (privacy.BudgetExceeded, privacy.LedgerError)
+  public = (OSError, files.DiskError, *of_the_ledger)
+  return isinstance(error, Exception) and not isinstance(error, public)
 
 
 def _rehearsed(sampler, x, y) -> tf.data.Dataset:

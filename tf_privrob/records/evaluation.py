@@ -39,6 +39,23 @@ class Accuracy(Record):
 
 
 @dataclasses.dataclass(frozen=True)
+class Asked(Record):
+  """One attack at one size that was asked for, with all that it depends on."""
+
+  attack_eps: Size
+  name: str = "attack"
+  norm: str = "linf"
+  steps: Optional[Count] = None
+  count: Optional[Count] = None
+  seed: Optional[int] = None
+
+  @property
+  def triple(self) -> tuple[str, str, float]:
+    """Which attack it is, however hard it tries."""
+    return self.name, self.norm, self.attack_eps
+
+
+@dataclasses.dataclass(frozen=True)
 class AttackResult(Record):
   """Accuracy left by one attack at one size."""
 
@@ -52,9 +69,16 @@ class AttackResult(Record):
   interval: Optional[Interval] = None
   warnings: tuple[str, ...] = ()
   seconds: Optional[float] = None
+  seed: Optional[int] = None
 
   def __post_init__(self):
     self._settle("interval", _interval(self, self.count))
+
+  @property
+  def asked(self) -> Asked:
+    """What it is the result of."""
+    names = [field.name for field in dataclasses.fields(Asked)]
+    return Asked(**{name: getattr(self, name) for name in names})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,12 +95,13 @@ class Radii(Record):
   """Radii over a set of examples, of a smoothed classifier or the network.
 
   `kind` is "proven" where a theorem supports every radius and "claimed"
-  where only a paper says so; whatever else a file says is a claim. Radii of
+  where only a paper says so; whatever else a file says, or leaves out, is a
+  claim. Radii of
   confidence 1 are found without randomness and are of the network itself.
   """
 
   curve: tuple[CurvePoint, ...]
-  kind: Optional[str] = "proven"
+  kind: Optional[str] = "claimed"
   smoothing_stddev: Optional[float] = None
   norm: str = "l2"
   method: Optional[str] = None
@@ -131,24 +156,43 @@ class Metrics(Record):
 
   Attributes:
     weights: Hash of the weights that were evaluated.
+    dataset: Name of the data set whose test part they were evaluated on.
+    data: Hash of that test part.
     clean: Accuracy without an attack.
     attacks: Results, in the order in which they came.
     certified: Radii, proven or claimed.
     smoothed: What versions before called `certified`.
     commands: That measured it.
+    asked: Attacks that were asked for, the newest of each size.
+    certifying: Inputs that were to be certified and are not yet; None: none.
     attacked: Whether no attack that was asked for is missing.
-    complete: Whether the evaluation came to its end.
+    complete: Whether nothing is missing that was asked for.
   """
 
   weights: Optional[str] = None
+  dataset: Optional[str] = None
+  data: Optional[str] = None
   clean: Optional[Accuracy] = None
   attacks: tuple[AttackResult, ...] = ()
   certified: Optional[Radii] = None
   smoothed: Optional[Radii] = dataclasses.field(default=None, metadata=OPTIONAL)
   commands: tuple[str, ...] = ()
+  asked: tuple[Asked, ...] = ()
+  certifying: Optional[Count] = None
   attacked: bool = True
   complete: bool = True
 
   def __post_init__(self):
     self._settle("certified", self.certified or self.smoothed)
     self._settle("smoothed", None)
+
+  @property
+  def missing(self) -> tuple[Asked, ...]:
+    """Attacks that were asked for and have no result."""
+    found = {row.asked for row in self.attacks}
+    return tuple(asked for asked in self.asked if asked not in found)
+
+  def with_result(self, row: AttackResult) -> Metrics:
+    """With this result in the place of one of the same attack and size."""
+    others = (r for r in self.attacks if r.asked.triple != row.asked.triple)
+    return dataclasses.replace(self, attacks=(*others, row))

@@ -123,12 +123,18 @@ class Inference(Record):
 
 @dataclasses.dataclass(frozen=True)
 class Membership(Record):
-  """The whole of membership.json."""
+  """The whole of membership.json.
+
+  `data` is a hash of the test part, and `unchecked` says where nobody knows
+  that the members are the run's own training data.
+  """
 
   strategies: tuple[Inference, ...] = ()
   created: Optional[str] = None
   weights: Optional[str] = None
   dataset: Optional[str] = None
+  data: Optional[str] = None
+  unchecked: str = dataclasses.field(default="", metadata=OPTIONAL)
   num_members: Optional[Count] = None
   num_nonmembers: Optional[Count] = None
   test_examples_in_training_set: Optional[Count] = None

@@ -11,7 +11,9 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterable
+from typing import Any
 
+from tf_privrob import files
 from tf_privrob.report import card
 from tf_privrob.report import comparison
 from tf_privrob.report import consistency
@@ -54,11 +56,13 @@ def write(run_dir: PathLike, tensorboard: bool = False) -> Report:
   checks = consistency.checks(results)
   if tensorboard:
     scalars.write(folder, results)
-  return Report(
-    html=folder.write_text("report.html", pages.html(results, checks)),
-    json=folder.write_json("report.json", card.as_json(results, checks)),
-    markdown=folder.write_text("report.md", pages.markdown(results, checks)),
-    summary=card.summary(results),
+  return _written(
+    folder,
+    "report",
+    pages.html(results, checks),
+    card.as_json(results, checks),
+    pages.markdown(results, checks),
+    card.summary(results),
   )
 
 
@@ -85,14 +89,29 @@ def compare(run_dirs: Iterable[PathLike], out: PathLike) -> Report:
     )
   runs = comparison.read(run_dirs)
   groups = comparison.groups(runs)
-  folder = RunFolder(out.parent)
+  return _written(
+    RunFolder(out.parent),
+    out.stem,
+    pages.compare_html(runs, groups),
+    comparison.as_json(runs, groups),
+    pages.compare_markdown(runs, groups),
+    "\n".join(comparison.differences(runs, groups)),
+  )
+
+
+def _written(
+  folder: RunFolder,
+  stem: str,
+  page: str,
+  payload: Any,
+  markdown: str,
+  summary: str,
+) -> Report:
+  """The files of a report; names of folders are shown in them as well."""
+  payload = files.shown(files.to_jsonable(payload))
   return Report(
-    html=folder.write_text(out.name, pages.compare_html(runs, groups)),
-    json=folder.write_json(
-      f"{out.stem}.json", comparison.as_json(runs, groups)
-    ),
-    markdown=folder.write_text(
-      f"{out.stem}.md", pages.compare_markdown(runs, groups)
-    ),
-    summary="\n".join(comparison.differences(runs, groups)),
+    html=folder.write_text(f"{stem}.html", files.shown(page)),
+    json=folder.write_json(f"{stem}.json", payload),
+    markdown=folder.write_text(f"{stem}.md", files.shown(markdown)),
+    summary=files.shown(summary),
   )

@@ -24,8 +24,9 @@ def read(
   """The statement of privacy.json, as far as the run folder supports it.
 
   Its proven figure is taken away, with the reason, unless privacy.json,
-  run.json and the ledger name one run and the same weights, and it accounts at
-  least what the ledger has counted. Files that are missing contradict nothing.
+  run.json and the ledger name one run and the same weights, it accounts at
+  least what the ledger has counted, and it states no less than its accountant
+  found. Files that are missing contradict nothing.
   A statement of an earlier version, which names no run, needs a ledger that
   agrees with it and with run.json.
 
@@ -45,10 +46,26 @@ def read(
   statement.text()  # refuses a release or an accountant without its figures
   if statement.proven is None:
     return statement
-  reason = _contradiction(statement, folder)
+  reason = _understated(statement) or _contradiction(statement, folder)
   if reason is None:
     return statement
   return statement.unproven(f"No finite figure is known: {reason}.")
+
+
+def _understated(statement: statement_lib.PrivacyStatement) -> str | None:
+  """A proven figure below the one that the statement's accountant found."""
+  known = statement.accountant
+  found = {name: schema.as_number(known.get(name)) for name in ("rdp", "pld")}
+  least = found.get(str(known.get("name")))
+  if least is None:  # the other one is stated then
+    least = min((f for f in found.values() if f is not None), default=0.0)
+  stated = statement.proven.dp_epsilon
+  if stated >= least * (1 - _ROUNDING):
+    return None
+  return (
+    f"privacy.json states dp_epsilon {stated:g} as proven, and its accountant"
+    f" found {least:g}"
+  )
 
 
 def _contradiction(

@@ -96,6 +96,7 @@ class _Reader:
   def __init__(self):
     self.problems: list[str] = []
     self.run: Mapping[str, Any] = {}
+    self.data: dict[str, str | None] = {}
 
   def attempt(self, what: str, read: Callable[[], Any]) -> Any:
     try:
@@ -127,6 +128,7 @@ class _Reader:
         return None
       if name != "audit.json":  # whose entries name the run
         self.require_own(payload.get("weights"))
+        self.require_data(payload)
       return parse(payload)
 
     return self.attempt(name, read)
@@ -145,6 +147,20 @@ class _Reader:
         f"expected a result for this run, received one for other {own}"
         f" ({str(named)[:8]}); it is not shown. Run that step again"
       )
+
+  def require_data(self, result: Mapping[str, Any]) -> None:
+    """Refuses a result on another data set, or on other test data.
+
+    Args:
+      result: with the name and the hash of its data, as far as it knows them.
+    """
+    for name, known in self.data.items():
+      named = result.get(name)
+      if None not in (named, known) and str(named) != known:
+        raise ValueError(
+          f"expected a result on this run's data ({name} {known}), received one"
+          f" on others ({name} {named}); it is not shown. Run that step again"
+        )
 
   def audit(self, entry: Any) -> records.Audit:
     """An entry of audit.json, if it is about this run."""
@@ -190,7 +206,10 @@ def read(folder: run_folder.RunFolder) -> Results:
   config = reader.attempt("config.json", lambda: folder.config)
   reader.run = reader.attempt("run.json", lambda: folder.run) or {}
   privacy = reader.attempt("privacy.json", lambda: counted.read(folder))
+  # What config.json names is what the folder is about, also without a run.
+  reader.data["dataset"] = (config or {}).get("dataset")
   measured = reader.file(folder, "metrics.json", dict) or {}
+  reader.data["data"] = measured.get("data")
   history = reader.attempt("history.jsonl", lambda: folder.history)
   if measured.get("complete", True) is not True:
     reader.problems.append(
@@ -293,6 +312,7 @@ def _examples(
     return None
   if "weights" in arrays:
     reader.require_own(str(arrays["weights"]))
+  reader.require_data(arrays)
   missing = sorted(set(_EXAMPLE_RANKS) - set(arrays))
   if missing:
     raise ValueError(f"expected arrays {', '.join(missing)}, received none")

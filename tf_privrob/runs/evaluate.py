@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from tf_privrob import records
 from tf_privrob.runs import train as training
 
 DEFAULT_STDDEV = 0.25
@@ -15,36 +16,47 @@ _LOCK = ".evaluate.lock"
 _GATE_BATCH = 200  # rows in which a network must not mix them
 
 
-def attack_rows(model, dataset, attacks, count, steps, seed, done=()):
-  """Yields (record for metrics.json, result) for each attack and size.
+def asked_for(dataset, attacks, count, steps, seed) -> list:
+  """The attacks with their settings, as metrics.json names them.
 
   Args:
-    model: Keras classifier that returns logits.
     dataset: whose test part is attacked.
     attacks: triples (name, norm, attack_eps).
     count: number of test examples, the first ones.
     steps: of iterative attacks.
     seed: of random starts.
-    done: records of those that need not be run again.
   """
-  from tf_privrob import attacks as attacks_lib
-  from tf_privrob import records
-
-  x, y = dataset.x_test[:count], dataset.y_test[:count]
-  known = {(r.name, r.norm, r.attack_eps, r.count) for r in done}
-  for name, norm, size in attacks:
-    if (name, norm, size, len(x)) in known:
-      continue
-    attack = _attack(dataset, name, norm, size, steps)
-    result = attacks_lib.evaluate(attack, model, x, y, seed)
-    row = records.AttackResult(
+  return [
+    records.evaluation.Asked(
       name=name,
       norm=norm,
       attack_eps=size,
-      steps=getattr(attack, "steps", None),
+      steps=getattr(_attack(dataset, name, norm, size, steps), "steps", None),
+      count=min(count, dataset.num_test),
+      seed=seed,
+    )
+    for name, norm, size in attacks
+  ]
+
+
+def attack_rows(model, dataset, asked):
+  """Yields (record for metrics.json, result) for each attack and size.
+
+  Args:
+    model: Keras classifier that returns logits.
+    dataset: whose test part is attacked.
+    asked: the attacks, see `asked_for`.
+  """
+  from tf_privrob import attacks as attacks_lib
+
+  for item in asked:
+    x, y = dataset.x_test[: item.count], dataset.y_test[: item.count]
+    attack = _attack(dataset, *item.triple, item.steps)
+    result = attacks_lib.evaluate(attack, model, x, y, item.seed)
+    row = records.AttackResult(
+      **item.to_json(),
       restarts=getattr(attack, "restarts", 1),
       accuracy=result.accuracy,
-      count=result.count,
       interval=tuple(result.interval),
       warnings=tuple(result.warnings),
       seconds=round(result.seconds, 2),
@@ -70,7 +82,6 @@ def chosen_inputs(num_inputs: int, count: int) -> np.ndarray:
 def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
   """Certifies evenly spread test examples; the "certified" part of metrics."""
   from tf_privrob import certify
-  from tf_privrob import records
 
   chosen = chosen_inputs(len(dataset.x_test), count)
   rows = certify.run(
@@ -170,11 +181,12 @@ def evaluate(
 ) -> dict:
   """Attacks, certifies and writes metrics.json after each result.
 
-  Without attacks, results of earlier ones on the same weights stay.
+  Without attacks, results of earlier ones on the same weights and test data
+  stay.
 
   Raises:
     ValueError: If another process evaluates in this folder, or if the results
-      to go on with are of another model.
+      to go on with are of another model or of other test data.
   """
   from tf_privrob import files
 
@@ -210,7 +222,6 @@ def _evaluate(
   from tf_privrob import binomial
   from tf_privrob import certify
   from tf_privrob import models
-  from tf_privrob import records
   from tf_privrob import validate
   from tf_privrob.certify import certifier as certifier_lib
   from tf_privrob.certify import gate
@@ -226,12 +237,16 @@ def _evaluate(
       "They leave no certificate for a single input: pass --num_certified=0.",
     )
   weights = models.fingerprint(model)
-  before = _kept(folder, weights, resume, attacks)
+  before = _kept(folder, weights, dataset, resume, attacks)
+  asked = asked_for(dataset, attacks, num_attacked, steps, seed)
+  newest = {item.triple: item for item in (*before.asked, *asked)}
   checks.num_classes(model, dataset.input_shape)
   predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)
   correct = int((predictions == dataset.y_test).sum())
   metrics = records.Metrics(
     weights=weights,
+    dataset=dataset.name,
+    data=training.test_hash(dataset),
     clean=records.Accuracy(
       accuracy=correct / len(predictions),
       count=len(predictions),
@@ -240,21 +255,23 @@ def _evaluate(
     attacks=before.attacks,
     certified=before.certified,
     commands=tuple(sorted({*before.commands, command_line} - {""})),
+    asked=tuple(newest.values()),
+    certifying=num_certified or before.certifying,
     attacked=not attacks and before.attacked,
     complete=False,
   )
 
-  def write(**changes):
+  def write(changed):
     nonlocal metrics
-    metrics = dataclasses.replace(metrics, **changes)
+    metrics = changed
     folder.write_json("metrics.json", metrics.to_json())
 
-  write()
-  pictures = {}
+  write(metrics)
+  pictures, missing = {}, metrics.missing
   for row, result in attack_rows(
-    model, dataset, attacks, num_attacked, steps, seed, before.attacks
+    model, dataset, [item for item in asked if item in missing]
   ):
-    write(attacks=(*metrics.attacks, row))
+    write(metrics.with_result(row))
     pictures[row.name, row.norm, row.attack_eps] = result.x_adv
   save_pictures(
     folder,
@@ -266,10 +283,11 @@ def _evaluate(
     steps,
     seed,
   )
-  # Whether no attack that was asked for is missing.
-  changes = {"attacked": metrics.attacked or bool(attacks)}
+  done = metrics.attacked or bool(attacks)
+  changes = {"attacked": done and not metrics.missing}
   if num_certified:
     validate.positive_int(num_certified=num_certified)
+    changes["certifying"] = None
     changes["certified"] = certify_rows(
       model,
       dataset,
@@ -279,31 +297,38 @@ def _evaluate(
       folder.file("certificates.csv"),
       resume,
     )
+  metrics = dataclasses.replace(metrics, **changes)
   # By this evaluation or before it.
-  write(**changes, complete=changes["attacked"])
+  complete = metrics.attacked and not metrics.certifying
+  write(dataclasses.replace(metrics, complete=complete))
   return metrics.to_json()
 
 
-def _kept(folder, weights: str, resume: bool, attacks):
+def _kept(folder, weights: str, dataset, resume: bool, attacks):
   """The results that stay: all to resume, else those beside a certification."""
-  from tf_privrob import records
-
   if resume:
-    return _before(folder, weights)
+    return _before(folder, weights, dataset)
   nothing = records.Metrics()
   if attacks:
     return nothing
   try:
-    return _before(folder, weights)
+    return _before(folder, weights, dataset)
   except ValueError:  # of another model, which this evaluation replaces
     return nothing
 
 
-def _before(folder, weights: str):
-  """The results to go on with, which must be of these weights."""
-  from tf_privrob import records
-
+def _before(folder, weights: str, dataset):
+  """The results to go on with, of these weights and these test data."""
   found = folder.metrics or {}
+  trained = (folder.config or {}).get("dataset") or dataset.name
+  data = training.test_hash(dataset)
+  name = found.get("dataset", trained)
+  if found and (name, found.get("data", data)) != (dataset.name, data):
+    raise ValueError(
+      f"Expected results on the test data of {dataset.name} to go on with,"
+      f" received those on other data, of {name}, in"
+      f" {folder.file('metrics.json')}. Leave --resume out to replace them."
+    )
   named = found.get("weights", weights)
   if named != weights:
     raise ValueError(
@@ -350,8 +375,12 @@ def save_pictures(
   if not shown or len(dataset.input_shape) != 3:
     return
   names = [f"{name} {norm} {size:g}" for name, norm, size in shown]
-  weights = models.fingerprint(model)
-  if not found and _has_pictures(folder, names, weights):
+  of = {
+    "weights": models.fingerprint(model),
+    "dataset": dataset.name,
+    "data": training.test_hash(dataset),
+  }
+  if not found and _has_pictures(folder, names, of):
     return
   count = len(predictions)
   chosen = np.flatnonzero(predictions == dataset.y_test[:count])[:_SHOWN]
@@ -379,19 +408,19 @@ def save_pictures(
       "labels": y,
       "clean_predictions": predictions[chosen],
       "adversarial_predictions": after.reshape(len(names), -1),
-      "weights": np.array(weights),
+      **{name: np.array(text) for name, text in of.items()},
     },
   )
 
 
-def _has_pictures(folder, names: list[str], weights: str) -> bool:
-  """Whether examples.npz is whole and of these attacks and weights."""
+def _has_pictures(folder, names: list[str], of: dict[str, str]) -> bool:
+  """Whether examples.npz is whole and of these attacks, weights and data."""
   try:
     arrays = folder.examples or {}
   except ValueError:
     return False
   return (
-    str(arrays.get("weights")) == weights
+    all(str(arrays.get(name)) == text for name, text in of.items())
     and np.asarray(arrays.get("attack_names", ())).tolist() == names
   )
 
@@ -479,9 +508,21 @@ def _imported(run_dir, model: str, dataset, data_dir):
     raise ValueError("Expected --dataset for a model without a run folder.")
   loaded_data = training.load_data(described, data_dir, name)
   loaded = models.load_model(model)
+  training.require_inputs(loaded, loaded_data)
+  about = {
+    "method": training.IMPORTED,
+    "dataset": name,
+    "network": model,
+    "weights": models.fingerprint(loaded),
+  }
+  for own in ("weights" if "weights" in described else "network", "dataset"):
+    if described and described.get(own) != about[own]:
+      raise ValueError(
+        f"Expected the model and data set that the results in {folder.path} are"
+        f" about, {described.get('network')} on {described.get('dataset')},"
+        f" received {model} on {name} with another {own}. Choose another"
+        " --run_dir."
+      )
   if not described:
-    folder.write_json(
-      "config.json",
-      {"method": training.IMPORTED, "dataset": name, "network": model},
-    )
+    folder.write_json("config.json", about)
   return folder, loaded_data, loaded

@@ -8,10 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from tf_privrob import files
 from tf_privrob import records
+from tf_privrob import run_folder
+from tf_privrob import validate
 from tf_privrob.runs import train as training
 
 OUTPUT = records.membership.FILE
+LOCK = run_folder.NONPRIVATE + ".membership.lock"  # of infer and of lira
+_UNCHECKED = (
+  "whether the members are the run's own training data was not checked:"
+  " nonprivate/resume.json, which could tell, is not there"
+)
 
 
 def training_data(folder, dataset):
@@ -35,6 +43,25 @@ def training_data(folder, dataset):
       " --data_dir it was trained on."
     )
   return dataset.take(trained)
+
+
+def unchecked(folder, dataset) -> str:
+  """Why nobody knows whether these are the training data; "" if they are.
+
+  Raises:
+    ValueError: the run was trained on others.
+  """
+  from tf_privrob.methods import identity
+
+  data = dataset.x_train, dataset.y_train
+  own = identity.trained_on(folder.path, data)
+  if own is False:
+    raise ValueError(
+      f"Expected the training data of the run in {folder.path}, received others"
+      f" under the name of {dataset.name} (their hash differs). Restore the"
+      " file, or pass the --data_dir that it was trained from."
+    )
+  return "" if own else _UNCHECKED
 
 
 def chosen_points(dataset, count: int | None):
@@ -95,6 +122,7 @@ def strategies(outputs, num_fit: int | None, seed: int, shadow=None) -> list:
   """
   from tf_privrob import membership
 
+  validate.non_negative_int(seed=seed)
   found = []
   for name in membership.available(outputs):
     scores = membership.score(outputs, name)
@@ -169,11 +197,47 @@ def infer(
   shadow=None,
   command_line: str = "",
 ) -> dict[str, Any]:
-  """Asks the model, judges all strategies and writes membership.json."""
+  """Asks the model, judges all strategies and writes membership.json.
+
+  Raises:
+    ValueError: If the run was trained on other data, or another process infers
+      from it.
+  """
+  validate.non_negative_int(seed=seed)
+  with files.locked(folder.file(LOCK), f"the inferences of {folder.path}"):
+    return _infer(
+      folder,
+      model,
+      dataset,
+      attack_eps,
+      num,
+      targeted,
+      verified,
+      num_fit,
+      seed,
+      shadow,
+      command_line,
+    )
+
+
+def _infer(
+  folder,
+  model,
+  dataset,
+  attack_eps,
+  num,
+  targeted,
+  verified,
+  num_fit,
+  seed,
+  shadow,
+  command_line,
+) -> dict[str, Any]:
   from tf_privrob import membership
   from tf_privrob import models
 
   started = time.monotonic()
+  why = unchecked(folder, dataset)
   members, nonmembers, shared = chosen_points(dataset, num)
   domain = getattr(getattr(model, "objective", None), "sound_domain", None)
   request = membership.Request(
@@ -197,6 +261,8 @@ def infer(
     created=now.isoformat(timespec="seconds"),
     weights=models.fingerprint(model),
     dataset=dataset.name,
+    data=training.test_hash(dataset),
+    unchecked=why,
     num_members=outputs.num_members,
     num_nonmembers=outputs.num_nonmembers,
     test_examples_in_training_set=shared,
@@ -240,14 +306,21 @@ def run(
     num_fit: Points of each class that strategies by class learn on.
     seed: Of splits and networks.
     shadow: Outputs of another model to learn thresholds on.
-    dataset: Another data set than the run's.
+    dataset: The run's data set, where its folder does not name one.
     data_dir: The folder with <name>.npz, or None.
     command_line: For membership.json.
-  """
-  from tf_privrob import validate
 
+  Raises:
+    ValueError: If another data set is named than the run's.
+  """
   if num is not None:
     validate.positive_int(num=num)
+  own = (run_folder.RunFolder(run_dir).config or {}).get("dataset")
+  if dataset is not None and own not in (None, dataset):
+    raise ValueError(
+      f"Expected the data set that the run was trained on, {own}, received"
+      f" {dataset}: nobody in it is a member. Leave --dataset out."
+    )
   folder, data, model = training.open_run(run_dir, dataset, data_dir)
   if attack_eps is None:
     attack_eps = _trained_eps(model)

@@ -11,6 +11,7 @@ import numpy as np
 from tf_privrob import files
 from tf_privrob import randomness
 from tf_privrob import records
+from tf_privrob import validate
 from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs import infer as inferring
 from tf_privrob.runs import train as training
@@ -34,6 +35,7 @@ def coins(num_references: int, num_points: int, seed: int) -> np.ndarray:
       "Expected an even num_references >= 4, so that every point is in two"
       f" models and out of two, received {num_references}."
     )
+  validate.non_negative_int(seed=seed)
   rng = np.random.default_rng([19, seed])
   found = np.zeros([num_references, num_points], bool)
   for first in range(0, num_references, 2):
@@ -68,7 +70,19 @@ def lira(
 
   Returns:
     the rows that were added.
+
+  Raises:
+    ValueError: if another process infers from the run.
   """
+  with files.locked(
+    folder.file(inferring.LOCK), f"the inferences of {folder.path}"
+  ):
+    return _lira(folder, source, num_references, seed, command_line)
+
+
+def _lira(
+  folder, source, num_references: int, seed: int, command_line: str
+) -> list[dict[str, Any]]:
   from tf_privrob import membership
 
   started = time.monotonic()

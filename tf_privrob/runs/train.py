@@ -313,14 +313,26 @@ def run(
 
 
 def is_complete(folder) -> bool:
-  """Whether a training ended here and left all its files whole."""
+  """Whether a training ended here and left all its files whole.
+
+  A ledger of another run, or with more steps, is of one that has not ended.
+  """
+  from tf_privrob.privacy import ledger_format
+  from tf_privrob.records import schema
+
   try:
-    if folder.run is None or folder.privacy is None:
+    run = folder.run
+    if run is None or folder.privacy is None:
       return False
     load_model(folder)
+    if not folder.has("ledger.jsonl"):
+      return True
+    ledger = ledger_format.read(folder.file("ledger.jsonl"))
   except ValueError:
     return False
-  return True
+  steps = schema.as_number(run.get("steps"))
+  own = run.get("run_id") in (None, ledger.run)
+  return own and steps is not None and ledger.steps <= steps
 
 
 def open_run(run_dir, name: str | None = None, data_dir: str | None = None):
@@ -352,4 +364,26 @@ def open_run(run_dir, name: str | None = None, data_dir: str | None = None):
       f"Expected --dataset, since {folder.file('config.json')} does not name"
       " the data set of the run."
     )
-  return folder, load_data(described, data_dir, name), load_model(folder)
+  dataset, model = load_data(described, data_dir, name), load_model(folder)
+  require_inputs(model, dataset)
+  return folder, dataset, model
+
+
+def require_inputs(model, dataset) -> None:
+  """Refuses a data set whose inputs the model cannot take."""
+  from tf_privrob.methods import checks
+
+  shape = checks.input_shape(getattr(model, "network", model))
+  if shape not in (None, dataset.input_shape):
+    raise ValueError(
+      f"Expected a data set with inputs of shape {shape}, which the model"
+      f" takes, received {dataset.name} with {dataset.input_shape}. Pass"
+      " another --dataset."
+    )
+
+
+def test_hash(dataset) -> str:
+  """A hash of the test part, which is public, for results to name."""
+  from tf_privrob.methods import identity
+
+  return identity.public_hash(dataset.x_test, dataset.y_test)

@@ -243,6 +243,13 @@ def one_run_audit(
   _require_delta(dp_delta)
   if guesses is None:
     guesses = sorted({max(1, num_canaries // part) for part in (4, 2, 1)})
+  if not guesses:
+    raise ValueError(
+      "Expected at least one number of guesses, received none. Leave guesses"
+      " out to try a quarter, half and all of the canaries."
+    )
+  for number in guesses:
+    validate.positive_int(guesses=number)
   audit_one_run.check(source, num_canaries)
   share = 1 - (1 - confidence) / len(guesses)
   most = max(

@@ -31,6 +31,8 @@ class Source:
     classifier: file of a classifier behind a denoiser, or None.
     public: what that was trained on, or None.
     public_weights: why the network began with the weights of its file, or None.
+    made_of: hashes of the network in model.keras, which files are held against;
+      empty: they are not.
   """
 
   method: str
@@ -42,6 +44,7 @@ class Source:
   classifier: str | None
   public: Any
   public_weights: str | None = None
+  made_of: tuple[str, ...] = ()
 
   def build(self, network_seed: int | None = None, **changes):
     """A method that is not trained, with some settings changed.
@@ -49,8 +52,11 @@ class Source:
     Args:
       network_seed: of its initial weights, see `training.build`.
       **changes: of the settings.
+
+    Raises:
+      ValueError: if the files give another network than the run's.
     """
-    return training.build(
+    method = training.build(
       self.method,
       dataclasses.replace(self.config, **changes),
       self.dataset,
@@ -60,6 +66,15 @@ class Source:
       network_seed,
       self.public_weights,
     )
+    made_of = _made_of(method.network, self.classifier)
+    if self.made_of and self.made_of != made_of:
+      names = filter(None, (self.network, self.classifier))
+      raise ValueError(
+        "Expected the network of the run's model.keras in"
+        f" {' and '.join(names)}, received another, which nothing that is found"
+        " would tell of. Put the network back that it was trained with."
+      )
+    return method
 
   @property
   def noise_multiplier(self) -> float:
@@ -72,8 +87,23 @@ class Source:
     return self.record.get("sampling_prob", 1.0)
 
 
+def _made_of(network, classifier: str | None) -> tuple[str, ...]:
+  """Hashes of a network; the classifier behind a denoiser is fixed."""
+  from tf_privrob import models
+  from tf_privrob.methods import identity
+
+  layers = identity.network_hash(network)
+  if classifier is None:
+    return (layers,)
+  return layers, models.fingerprint(network.layers[-1])
+
+
 def load(folder, data_dir: str | None = None) -> Source:
-  """Reads a run folder; nothing is trained."""
+  """Reads a run folder; nothing is trained.
+
+  Raises:
+    ValueError: if the run, its data or its network cannot be had again.
+  """
   from tf_privrob import data
   from tf_privrob import methods
   from tf_privrob.report import counted
@@ -97,17 +127,22 @@ def load(folder, data_dir: str | None = None) -> Source:
   public = None
   if flags.get("public_share") is not None:
     public, _ = data.split_public(whole, flags["public_share"])
-  return Source(
+  dataset = inferring.training_data(folder, whole)
+  inferring.unchecked(folder, dataset)  # refuses others
+  source = Source(
     method=described["method"].split(" (")[0],
     config=model.config,
     record=model.run_record,
     statement=counted.read(folder),
-    dataset=inferring.training_data(folder, whole),
+    dataset=dataset,
     network=described["network"],
     classifier=flags.get("classifier"),
     public=public,
     public_weights=flags.get("public_weights"),
+    made_of=_made_of(model.network, flags.get("classifier")),
   )
+  source.build()  # refuses another network before any work
+  return source
 
 
 def short_runs(
