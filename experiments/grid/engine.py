@@ -385,8 +385,8 @@ class Experiment(abc.ABC):
     weights = result.pop("weights", None) or self.weights(cell)
     if cell.part == "train" and not weights:
       raise ValueError(
-        f"Expected the training of {cell.model} to name its weights in run.json,"
-        f" found none in {self.folder.file(cell.model)}. Train in a new out_dir."
+        f"Expected the training of {cell.model} to name its weights, found none"
+        f" in {self.folder.file(cell.model)}. Train in a new out_dir."
       )
     training = None
     if adopted[provenance.KEY]:  # the model was trained in another study

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 
 import pytest
 
@@ -214,9 +213,11 @@ def test_work_in_two_sessions_names_the_commits_of_both(
     raise KeyboardInterrupt
 
   commit("abc, with changes")
-  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+  with monkeypatch.context() as patch:
     patch.setattr(Tiny, "measure", killed)
-    _resumed(tmp_path / "first", store, keep=True).run(CELLS[:1])
+    first = _resumed(tmp_path / "first", store, keep=True)
+    with pytest.raises(KeyboardInterrupt):
+      first.run(CELLS[:1])
   for _ in range(2):
     commit("def")
     _resumed(tmp_path / "first", store, keep=True).run(CELLS[:1])
@@ -254,32 +255,38 @@ def test_what_an_earlier_version_began_is_of_an_unknown_commit(
 
 
 def test_two_trainings_never_stand_together(tmp_path, store, done):
-  """Another folder, another code: a training replaces that of the records."""
-  store.folder.file("tiny/small-digits/a/attack.json").unlink()
+  """Another folder and other code need the model, and train it again."""
+  store.folder.file("tiny/small-digits/a/train.json").rename(
+    tmp_path / "first.json"
+  )
   other = _resumed(tmp_path / "other", store, keep=True, code=", other")
-  cells = [dataclasses.replace(CELLS[0], part=p) for p in ("attack", "radii")]
-  other.cells.append(cells[1])
-  other.run(cells)
-  store.write(done_radii := _read(store, "a/radii")[0], "small-digits")
-  first = Tiny(tmp_path / "first", code=", third")
-  first.cells.append(cells[1])
-  shutil.rmtree(first.folder.path)
-  first.keep(store)
-  first.run([CELLS[0]])
-  assert done_radii.weights == "weights of a, other"
-  # Of "a" only the new training is shown; "b" is as it was.
+  other.run(CELLS[:1])
+  trained, attacked = _read(store, "a/train", "a/attack")
+  assert trained.weights == "weights of a, other"
+  assert attacked.weights == "weights of a"  # which is gone
   shown = ["a/train", "b/train", "b/attack"]
-  assert list(store.of(first)) == shown
-  last = _resumed(tmp_path / "last", store, keep=True, code=", third")
-  last.cells.append(cells[1])
+  assert list(store.of(other)) == shown
+  last = _resumed(tmp_path / "last", store, keep=True, code=", other")
   assert list(last.results()) == shown
-  assert [c.name for c in last.left(last.cells)] == [
-    "a/train",
-    "a/attack",
-    "a/radii",
-  ]
-  last.run(last.cells)
-  assert len(store.of(last)) == 5
+  last.run(CELLS)
+  assert last.ran == ["a/train", "a/attack"]
+  assert list(store.of(last)) == [cell.name for cell in CELLS]
+
+
+def test_measurements_of_this_run_are_repeated_with_their_training(
+  tmp_path, store, done
+):
+  """What was recorded of the old weights is not left beside the new ones."""
+  more = [*CELLS, Cell("b", "radii")]
+  done.cells = more
+  done.run(more)
+  store.folder.file("tiny/small-digits/b/attack.json").unlink()
+  other = _resumed(tmp_path / "x", store, keep=True, code="2")
+  other.cells = more
+  found = store.of(other)
+  other.adopt({name: record.result for name, record in found.items()})
+  other.run(more)
+  assert other.ran == ["b/train", "b/attack", "b/radii"]
 
 
 def test_a_model_that_was_exchanged_is_trained_again(done, store):
