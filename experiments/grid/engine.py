@@ -9,6 +9,9 @@ from __future__ import annotations
 import abc
 import dataclasses
 import difflib
+import json
+import os
+import pathlib
 import sys
 import time
 from collections.abc import Iterable
@@ -19,9 +22,11 @@ from typing import Optional
 
 from experiments.grid import page as grid_page
 from experiments.grid import plots as grid_plots
+from experiments.grid import provenance
 from experiments.grid import records as grid_records
 
 _RECORD = "experiment.json"
+_COMMITS = "commits.jsonl"  # that worked on the cells of a model
 Results = Mapping[str, Mapping[str, Any]]  # by cell name
 
 
@@ -144,7 +149,6 @@ class Experiment(abc.ABC):
     self._fixed = tuple(fixed)
     self._adopted: dict[str, Mapping[str, Any]] = {}
     self._store: Optional[grid_records.Store] = None
-    self._sources = ""
 
   @abc.abstractmethod
   def measure(self, cell: Cell) -> dict:
@@ -198,6 +202,10 @@ class Experiment(abc.ABC):
     """Flags of the command besides those that all studies have."""
     return []
 
+  def weights(self, cell: Cell) -> Optional[str]:
+    """The hash of the model of a cell as it is on disk, None if none is."""
+    del cell
+
   def compact(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a record keeps of a result: all that the page needs."""
     return result
@@ -249,12 +257,37 @@ class Experiment(abc.ABC):
   def keep(self, store: grid_records.Store) -> None:
     """Writes a record of every cell that is done from now on."""
     self._store = store
-    self._sources = grid_records.commit()
 
   def result(self, cell: Cell) -> Optional[Mapping[str, Any]]:
-    """What is known of a cell, from here or from elsewhere."""
+    """What is known of a cell and its model, from here or from elsewhere."""
+    here, elsewhere = self._read(cell), self._adopted.get(cell.name)
+    fitting = (r for r in (here, elsewhere) if r and self._fits(cell, r))
+    return next(fitting, None)
+
+  def _read(self, cell: Cell) -> Optional[dict[str, Any]]:
+    """The result in this folder, unless it is about a model that is gone.
+
+    One without a provenance, of earlier versions, can have no record.
+    """
     found = self.folder.read_json(f"{cell.name}.json")
-    return found or self._adopted.get(cell.name)
+    if found is None or (self._store and provenance.KEY not in found):
+      return None
+    weights = self.weights(cell)
+    known = found.setdefault(provenance.KEY, {"weights": weights})["weights"]
+    lost = cell.part == "train" and known is None
+    return None if lost or weights not in (None, known) else found
+
+  def _fits(self, cell: Cell, found: Mapping[str, Any]) -> bool:
+    """Whether a result is about the model that the known training left."""
+    if cell.training == cell:
+      return True
+    trained = self.result(cell.training)
+    return trained is not None and provenance.belongs(found, trained)
+
+  def _is_here(self, cell: Cell) -> bool:
+    """Whether the known result of a cell is in this folder, with its model."""
+    found = self._read(cell)
+    return found is not None and self._fits(cell, found)
 
   def results(self) -> Results:
     """What is done, by cell name and in the order of the cells."""
@@ -262,45 +295,115 @@ class Experiment(abc.ABC):
     return {name: result for name, result in found.items() if result}
 
   def left(self, wanted: Sequence[Cell]) -> list[Cell]:
-    """Cells without a result, and trainings elsewhere whose model they need."""
+    """Cells without a result, and trainings elsewhere whose model they need.
+
+    A result about another model than that of the training is none.
+    """
     left = {cell for cell in wanted if not self.result(cell)}
     while True:
       needed = {cell.training for cell in left} - left
-      needed = {cell for cell in needed if not self._has(cell)}
+      needed = {cell for cell in needed if not self._is_here(cell)}
       if not needed:
         return [cell for cell in self.cells if cell in left]
       left |= needed
 
   def run(self, wanted: Sequence[Cell]) -> None:
-    """Runs what is not done; each result is written when its cell ends."""
-    from tf_privrob import files
+    """Runs what is not done; each result is written when its cell ends.
+
+    A training that is done again leaves its measurements to be done again.
+    """
     from tf_privrob import progress
 
+    commit = provenance.commit()
+    self._record(wanted)
     left = self.left(wanted)
     count = len({*left, *wanted})
     line = progress.Progress(count, "cells", count - len(left), interval=0)
-    for cell in left:
+    while left:
+      cell = left[0]
       print(f"cell {cell.name}", file=sys.stderr, flush=True)
-      started = time.monotonic()
-      result = {**dataclasses.asdict(cell), "model": cell.model}
-      result = files.to_jsonable({**result, **self.measure(cell)})
-      result.setdefault("seconds", round(time.monotonic() - started, 2))
-      if self._store:  # first: what is done has its record, whatever happens
-        figures = self.compact(result)
-        record = grid_records.make(self, cell, figures, self._sources)
-        self._store.write(record, self.group)
-      self.folder.write_json(f"{cell.name}.json", result)
-      self.write_results()
+      result = self._run_one(cell, commit)
       line.update(note=f"{cell.name}, {result['seconds']:.0f} s")
+      left = self.left(wanted)
+      if cell in left:
+        raise ValueError(
+          f"Expected {cell.name} to be done, found its model changed meanwhile"
+          f" in {self.folder.file(cell.model)}. Run it again, by one process."
+        )
+
+  def _record(self, wanted: Sequence[Cell]) -> None:
+    """Writes the records of what was done here before without them."""
+    for cell in wanted if self._store else ():
+      if self._is_here(cell):
+        made = grid_records.make(self, cell, self._read(cell))
+        known = self._store.read(self.study, self.group, cell.name)
+        if known is None or known.subject != made.subject:
+          self._store.write(made, self.group)
+
+  def _run_one(self, cell: Cell, commit: str) -> Mapping[str, Any]:
+    """Does the work of a cell and writes its result, with its record."""
+    from tf_privrob import files
+
+    commit = self._begin(cell, commit)
+    started = time.monotonic()
+    result = {**dataclasses.asdict(cell), "model": cell.model}
+    result = files.to_jsonable({**result, **self.measure(cell)})
+    result.setdefault("seconds", round(time.monotonic() - started, 2))
+    result[provenance.KEY] = self._provenance(cell, commit, result).to_json()
+    if self._store:  # first: what is done has its record, whatever happens
+      self._store.write(grid_records.make(self, cell, result), self.group)
+    self.folder.write_json(f"{cell.name}.json", result)
+    self.write_results()
+    return result
+
+  def _begin(self, cell: Cell, commit: str) -> str:
+    """Notes the commit that works on a cell; returns all that have done so.
+
+    Measurements of one model share what they have computed so far. A training
+    whose result is there and does not count starts in a new folder.
+    """
+    from tf_privrob import files
+
+    folder = self.folder.file(cell.model)
+    if cell.part == "train" and self.folder.has(f"{cell.name}.json"):
+      _set_aside(folder)
+    alone = cell.part == "train" or cell.training == cell
+    work = cell.part if alone else "measured"
+    path, found = folder / _COMMITS, [{"work": work, "commit": commit}]
+    if folder.exists() and not path.exists():  # of an earlier version
+      found.insert(0, {"work": "any", "commit": provenance.UNKNOWN})
+    known = files.read_lines(path)
+    for row in found:
+      if row not in known:
+        files.append(path, json.dumps(row) + "\n")
+    rows = [r for r in (*known, *found) if r.get("work") in (work, "any")]
+    return "; ".join(dict.fromkeys(row["commit"] for row in rows))
+
+  def _provenance(self, cell: Cell, commit: str, result: dict):
+    """That of a result; what `measure` knows of the model is taken from it."""
+    adopted = {provenance.KEY: result.pop(provenance.KEY, None)}
+    weights = result.pop("weights", None) or self.weights(cell)
+    if cell.part == "train" and not weights:
+      raise ValueError(
+        f"Expected the training of {cell.model} to name its weights, found none"
+        f" in {self.folder.file(cell.model)}. Train in a new out_dir."
+      )
+    training = None
+    if adopted[provenance.KEY]:  # the model was trained in another study
+      training = provenance.identity(adopted)
+    elif cell.training != cell:
+      training = provenance.identity(self.result(cell.training))
+    if cell.training != cell and cell.part != "train":
+      weights = weights or training["weights"]
+    return provenance.of_today(
+      self.record["command"], commit, weights, training
+    )
 
   def write_results(self) -> Results:
     """results.json; returns the results."""
     results = self.results()
     self.folder.write_json("results.json", {**self.payload(), "cells": results})
     return results
-
-  def _has(self, cell: Cell) -> bool:
-    return self.folder.has(f"{cell.name}.json")
 
   # The page.
 
@@ -331,3 +434,11 @@ class Experiment(abc.ABC):
     if self.record["command"]:
       lines.append(f"Made by `{self.record['command']}`.")
     self.folder.write_text("table.md", "\n".join(lines) + "\n")
+
+
+def _set_aside(folder: pathlib.Path) -> None:
+  """Gives the folder of a model that does not count another name."""
+  number = 1
+  while folder.with_name(f"{folder.name}.before-{number}").exists():
+    number += 1
+  os.replace(folder, folder.with_name(f"{folder.name}.before-{number}"))

@@ -24,7 +24,7 @@ class Estimate:
 
   Attributes:
     minutes: On the machine of the record, or on two cores.
-    source: GUESS, MEASURED, or "as <cell>", which was measured.
+    source: GUESS, MEASURED, or "measured as <cell>", of the same kind.
   """
 
   minutes: float
@@ -61,7 +61,7 @@ def of_cells(
   for cell in experiment.cells:
     for other in experiment.cells:
       if other.name in measured and other.kind == cell.kind:
-        source = f"as {other.name}"
+        source = f"{MEASURED} as {other.name}"
         found[cell.name] = Estimate(measured[other.name], source)
     if cell.name in measured:
       found[cell.name] = Estimate(measured[cell.name], MEASURED)

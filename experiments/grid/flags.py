@@ -111,7 +111,7 @@ class Study:
     store = grid_records.Store(options.records or grid_records.COMMITTED)
     if options.resume:
       found = store.matching(experiment).items()
-      experiment.adopt({name: record.figures for name, record in found})
+      experiment.adopt({name: record.result for name, record in found})
     if options.records:
       experiment.keep(store)
     experiment.run(wanted)

@@ -149,7 +149,7 @@ def markdown(store: grid_records.Store) -> str:
   for headline in HEADLINES:
     place = (headline.study, headline.scale, headline.dataset)
     experiment = studies.described(*place, "runs/studies")
-    record = store.read(headline.study, experiment.group, headline.cell)
+    record = store.of(experiment).get(headline.cell)
     rows.append([headline.title, *_words(headline, experiment, record)])
   head = ["what", "measured", "published", "claimed / proven / audited"]
   tables = [grid_page.Table("Headlines", [*head, "date"], rows)]

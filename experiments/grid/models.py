@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import Optional
 
 from experiments.grid import engine as grid
 from tf_privrob.runs import train as training
@@ -149,10 +150,21 @@ class ModelExperiment(grid.Experiment):
     """Trains, or goes on with a training that was killed."""
     return self.work.train_cell(cell, self.scale, self.dataset, folder)
 
+  def home(self, cell: grid.Cell):
+    """The folder that the model of a cell was trained in."""
+    from tf_privrob import run_folder
+
+    return run_folder.RunFolder(self.folder.file(cell.model))
+
+  def weights(self, cell: grid.Cell) -> Optional[str]:
+    """The hash of the model in run.json, which loading it compares."""
+    described = self.home(cell).read_json(f"{training.RUN}/run.json")
+    return described and described.get("weights")
+
   def load(self, cell: grid.Cell, folder):
     """The model that the training left."""
-    del cell
-    return training.load_run(folder)
+    del folder
+    return training.load_run(self.home(cell))
 
   def examine(self, cell: grid.Cell, model, folder) -> dict:
     """The result of a cell that is no training."""
@@ -166,7 +178,7 @@ class ModelExperiment(grid.Experiment):
     from tf_privrob import run_folder
 
     folder = run_folder.RunFolder(self.folder.file(cell.model))
-    if self._model[0] != cell.model:
+    if self._model[0] != cell.model or cell.part == "train":
       self._model = (None, None)
       tf.keras.backend.clear_session()  # days of cells would fill the memory
     if cell.part == "train":

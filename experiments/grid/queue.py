@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Callable
+from typing import Optional
 
 from experiments.grid import agenda
 from experiments.grid import engine as grid
@@ -30,12 +31,15 @@ from experiments.grid import estimates
 from experiments.grid import flags as grid_flags
 from experiments.grid import records as grid_records
 from experiments.grid import studies
+from tf_privrob import files
 from tf_privrob.console import command
 
 _STATE = "queue.json"
 _LOCK = "queue.lock"
 _EMBEDDED = ("", "mnist_5k", "digits")
+_AUTOGROUP = "/proc/self/autogroup"  # of Linux
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG of Linux
+_PATIENCE = 60.0  # seconds for a cell that is told to end
 _LEAST = 5.0  # minutes worth starting a cell for that no session can finish
 
 
@@ -60,7 +64,7 @@ class Task:
     row: Where it stands in the agenda.
     cell: The cell.
     words: The command line behind `python`.
-    done: Whether it has a record with the settings of today.
+    recorded: Tells whether it has a record with the settings of today.
     waiting: Why it cannot be run yet, "" if it can.
     estimate: What it takes, measured or guessed.
   """
@@ -68,15 +72,30 @@ class Task:
   row: agenda.Row
   cell: grid.Cell
   words: tuple[str, ...]
-  done: bool
+  recorded: Callable[[], bool]
   waiting: str
   estimate: estimates.Estimate
 
   @property
+  def done(self) -> bool:
+    """By the records of now: a training that is repeated undoes what is."""
+    return self.recorded()
+
+  @property
   def name(self) -> str:
     """Study, scale, data set and cell."""
+    return self._name_of(self.cell)
+
+  def needs(self) -> Iterator[str]:
+    """Names of the trainings that must be done before."""
+    cell = self.cell
+    while cell.training != cell:
+      cell = cell.training
+      yield self._name_of(cell)
+
+  def _name_of(self, cell: grid.Cell) -> str:
     row = self.row
-    place = [row.study, row.scale, row.dataset, self.cell.name]
+    place = [row.study, row.scale, row.dataset, cell.name]
     return " ".join(word for word in place if word)
 
 
@@ -96,18 +115,24 @@ def tasks(rows: Sequence[agenda.Row], places: Places) -> list[Task]:
     for cell in grid.select(experiment.cells, row.cells):
       place = (row.study, experiment.group, cell.name)
       if place not in found:
-        record, estimate = done.get(cell.name), times[cell.name]
-        found[place] = _task(row, cell, experiment, record, places, estimate)
+        estimate = times[cell.name]
+        found[place] = _task(row, cell, experiment, places, estimate)
   return list(found.values())
 
 
-def _task(row, cell, experiment, record, places: Places, estimate) -> Task:
+def _task(row, cell, experiment, places: Places, estimate) -> Task:
   words = studies.command(experiment, row.scale, row.dataset, cell.name)
+  store = grid_records.Store(places.records)
+
+  def recorded():
+    record = store.of_cell(experiment, cell)
+    return bool(record) and record.fingerprint == experiment.fingerprint(cell)
+
   return Task(
     row,
     cell,
     (*words, f"--records={places.records}"),
-    record is not None and record.fingerprint == experiment.fingerprint(cell),
+    recorded,
     missing_data(row.dataset) or experiment.missing(cell),
     estimate,
   )
@@ -155,19 +180,26 @@ class Queue:
 
   def run(self, todo: Sequence[Task]) -> list[str]:
     """Runs what fits; returns the names of the cells that failed."""
-    failed: dict[str, Task] = {}
+    failed: list[Task] = []
     with self._locked():
-      for task in todo:
-        lost = {(t.row.study, t.cell.model) for t in failed.values()}
-        if task.done or task.waiting or not self._fits(task):
-          continue
-        if (task.row.study, task.cell.training.model) in lost:
-          continue
+      fresh = list(todo)
+      while (task := self._next(fresh, failed)) is not None:
+        fresh.remove(task)
         if not self._run_one(task):
-          failed[task.name] = task
-        if self._left() <= 0:
-          break
-    return list(failed)
+          failed.append(task)
+    return [task.name for task in failed]
+
+  def _next(
+    self, fresh: Sequence[Task], failed: Sequence[Task]
+  ) -> Optional[Task]:
+    """The first that is to be run; each is looked at again every time."""
+    lost = {t.name for t in failed}
+    for task in fresh if self._left() > 0 else ():
+      if lost & set(task.needs()):
+        continue
+      if not task.waiting and self._fits(task) and not task.done:
+        return task
+    return None
 
   def _left(self) -> float:
     return (self._deadline - self._clock()) / 60
@@ -190,8 +222,9 @@ class Queue:
     about = f"about {task.estimate.minutes:.3g} min ({task.estimate.source})"
     print(f"{task.name}, {about}, {left}", flush=True)
     started, before = self._clock(), self.spent()
+    before_others = {k: v for k, v in before.items() if k != task.name}
     log = self._folder.file(f"log/{task.name.replace('/', ' ')}.txt")
-    log.parent.mkdir(parents=True, exist_ok=True)
+    files.append(log, f"{task.name} {' '.join(task.words)}\n")
     with open(log, "ab") as stream:
       child = subprocess.Popen(
         [sys.executable, *task.words],
@@ -204,35 +237,45 @@ class Queue:
       while child.poll() is None and self._left() > 0:
         minutes = before.get(task.name, 0.0) + (self._clock() - started) / 60
         spent = {**before, task.name: round(minutes, 2)}
-        state = {"running": task.name, "process": child.pid, "spent": spent}
-        self._folder.write_json(_STATE, state)
+        self._folder.write_json(
+          _STATE, {"running": task.name, "process": child.pid, "spent": spent}
+        )
         with contextlib.suppress(subprocess.TimeoutExpired):
           child.wait(min(10.0, max(60 * self._left(), 0.1)))
     finally:
       stopped = child.poll() is None
       if stopped:
         child.terminate()
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_PATIENCE)
+      child.kill()  # the one that does not hear; nothing if it has ended
       child.wait()
     if stopped:
       print("Stopped at the limit; its checkpoints stay.", flush=True)
     elif child.returncode:
       print(f"Failed, see {log}.", flush=True)
-    return stopped or child.returncode == 0
+    elif not task.done:
+      print(f"Failed: it left no record, see {log}.", flush=True)
+    else:  # should it be stale one day, it takes all its time again
+      self._folder.write_json(_STATE, {"spent": before_others})
+    return stopped or (child.returncode == 0 and task.done)
 
   def _prepare(self) -> None:
     """In the process of a cell: low priority, and an end with the queue's."""
     import ctypes
 
     if self._nice:
-      os.nice(19)
+      _yield_to_all()
     if sys.platform == "linux":
       ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGTERM)
 
   @contextlib.contextmanager
   def _locked(self) -> Iterator[None]:
     """Refuses a second queue in the same folder."""
-    self._folder.path.mkdir(parents=True, exist_ok=True)
-    self._lock = os.open(self._folder.file(_LOCK), os.O_RDWR | os.O_CREAT)
+    path = self._folder.file(_LOCK)
+    with files.told(f"write {path}", "Choose a disk that may be written"):
+      self._folder.path.mkdir(parents=True, exist_ok=True)
+      self._lock = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
       if not _acquire(self._lock):
         raise ValueError(
@@ -242,6 +285,26 @@ class Queue:
       yield
     finally:
       os.close(self._lock)
+
+
+def _yield_to_all() -> None:
+  """Gives this process the lowest priority, in every way that the system has.
+
+  Where the kernel shares the processor among sessions, niceness counts within
+  a session only; so the process gets a session, and that the lowest share.
+  """
+  os.nice(19)
+  with contextlib.suppress(OSError):
+    os.setsid()
+  with contextlib.suppress(OSError):
+    descriptor = os.open(_AUTOGROUP, os.O_WRONLY)
+    os.write(descriptor, b"19")
+    os.close(descriptor)
+  for name in ("SCHED_IDLE", "SCHED_BATCH"):
+    if hasattr(os, name):
+      with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, getattr(os, name), os.sched_param(0))
+        return
 
 
 def _acquire(descriptor: int) -> bool:
@@ -272,14 +335,14 @@ def listing(todo: Sequence[Task], now: str, spent: dict[str, float]) -> str:
     if task.row.why != why:
       why = task.row.why
       lines.append(f"For {why}:")
-    state = "waiting" if task.waiting else "left"
-    state = "done" if task.done else state
+    state, done = "waiting" if task.waiting else "left", task.done
+    state = "done" if done else state
     state = "running" if task.name == now else state
     count, minutes = totals.get(state, (0, 0.0))
     totals[state] = (count + 1, minutes + task.estimate.minutes)
     line = f"{state:8}{task.estimate.minutes:6.3g} min  {task.name}"
     line += f" ({task.estimate.source})"
-    if task.name in spent and not task.done:
+    if task.name in spent and not done:
       line += f" ({spent[task.name]:.0f} min run so far)"
     if state == "waiting":
       line += f" ({task.waiting})"

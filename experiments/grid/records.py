@@ -8,22 +8,19 @@ that is resumed on another machine takes its finished cells from them.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import hashlib
 import json
 import os
 import pathlib
-import platform
 import re
-import subprocess
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 from typing import Optional
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from experiments.grid import provenance
+
+ROOT = provenance.ROOT
 COMMITTED = ROOT / "results"
-_SOURCES = ("experiments", "tf_privrob")  # whose changes a commit must have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +40,13 @@ class Record:
     condition: What the proven budget holds under, "" if always.
     audited: The lower bound of an audit, None where none was run.
     seeds: The seeds of training and measurement, by what they are for.
-    command: The command line that measured it.
-    commit: The commit of the sources.
-    date: The day that it was measured, as in 2026-11-18.
-    machine: Processor ("cpu") and number of cores ("cores").
-    versions: Of the library, TensorFlow and Python.
+    command: As the fields below, see `provenance.Provenance`.
+    commit: Of the sources.
+    date: Of the measurement.
+    machine: Its processor and cores.
+    versions: Of what it depends on.
+    weights: The hash of the model; None where there is no model.
+    training: Weights and commit of the training that the cell needed.
   """
 
   study: str
@@ -67,6 +66,25 @@ class Record:
   date: str
   machine: Mapping[str, Any]
   versions: Mapping[str, str]
+  weights: Optional[str] = None
+  training: Optional[Mapping[str, str]] = None
+
+  @property
+  def provenance(self) -> dict[str, Any]:
+    """Where the figures are from, as a result has it."""
+    fields = dataclasses.fields(provenance.Provenance)
+    return {field.name: getattr(self, field.name) for field in fields}
+
+  @property
+  def result(self) -> dict[str, Any]:
+    """The figures as the result of a cell."""
+    return {**self.figures, provenance.KEY: self.provenance}
+
+  @property
+  def subject(self) -> tuple:
+    """What was measured: settings, data and weights."""
+    trained = (self.training or {}).get("weights")
+    return self.fingerprint, self.data, self.weights, trained
 
   def to_json(self) -> dict[str, Any]:
     """Plain values, for a file."""
@@ -75,15 +93,18 @@ class Record:
   @classmethod
   def from_json(cls, payload: Mapping[str, Any]) -> Record:
     """The record of a file; anything else is refused."""
-    names = [field.name for field in dataclasses.fields(cls)]
-    if sorted(payload) != sorted(names):
-      odd = sorted(set(payload) ^ set(names))
+    fields = dataclasses.fields(cls)
+    names = [field.name for field in fields]
+    added = {field.name for field in fields if field.default is None}
+    odd = sorted(set(payload) ^ (set(names) - (added - set(payload))))
+    if odd:
       raise ValueError(
         f"Expected a record with the fields {', '.join(names)}, received a file"
         f" that differs in {', '.join(odd)}. Measure the cell again."
       )
-    for field in dataclasses.fields(cls):
-      _check(field, payload[field.name])
+    for field in fields:
+      if field.name in payload:
+        _check(field, payload[field.name])
     return cls(**payload)
 
 
@@ -92,6 +113,7 @@ _KINDS = {
   "Mapping": (Mapping,),
   "Optional[Mapping": (Mapping, type(None)),
   "Optional[float]": (int, float, type(None)),
+  "Optional[str]": (str, type(None)),
 }
 
 
@@ -140,12 +162,21 @@ class Store:
     return sorted(self.folder.file(study).glob("*/**/*.json"))
 
   def of(self, experiment) -> dict[str, Record]:
-    """The records of an experiment, in the order of its cells."""
-    found = {
-      cell.name: self.read(experiment.study, experiment.group, cell.name)
-      for cell in experiment.cells
-    }
+    """The records of an experiment, in the order of its cells.
+
+    Of each model those that are about the weights which its training left.
+    """
+    found = {c.name: self.of_cell(experiment, c) for c in experiment.cells}
     return {name: record for name, record in found.items() if record}
+
+  def of_cell(self, experiment, cell) -> Record | None:
+    """The record of a cell, None if it is about another model by now."""
+    record = self.read(experiment.study, experiment.group, cell.name)
+    if record is None or cell.training == cell:
+      return record
+    trained = self.of_cell(experiment, cell.training)
+    same = trained and provenance.belongs(record.result, trained.result)
+    return record if same else None
 
   def matching(self, experiment) -> dict[str, Record]:
     """Those that were measured with the settings and data of today."""
@@ -158,15 +189,16 @@ class Store:
     }
 
 
-def make(experiment, cell, figures: Mapping[str, Any], sources: str) -> Record:
-  """The record of a cell that has just been measured.
+def make(experiment, cell, result: Mapping[str, Any]) -> Record:
+  """The record of a cell that has been measured.
 
   Args:
     experiment: The one that measured it.
     cell: Which of its cells.
-    figures: The result, as plain JSON values.
-    sources: The commit that the measurement began with.
+    result: What was found, as plain JSON values, with its provenance.
   """
+  figures = {k: v for k, v in result.items() if k != provenance.KEY}
+  figures = experiment.compact(figures)
   stated = _stated(figures) or _stated(experiment.result(cell.training) or {})
   config = figures.get("config") or {}
   seeds = {"measurement": experiment.seed(cell)}
@@ -185,11 +217,7 @@ def make(experiment, cell, figures: Mapping[str, Any], sources: str) -> Record:
     condition=stated.get("condition") or "",
     audited=stated.get("audited"),
     seeds=seeds,
-    command=experiment.record["command"],
-    commit=sources,
-    date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-    machine={"cpu": _cpu(), "cores": os.cpu_count()},
-    versions=_versions(),
+    **result[provenance.KEY],
   )
 
 
@@ -218,46 +246,4 @@ def changed_fields(config: Any) -> dict[str, Any]:
     field.name: getattr(config, field.name)
     for field in dataclasses.fields(config)
     if getattr(config, field.name) != field.default
-  }
-
-
-def commit() -> str:
-  """The commit of the sources, and whether they were changed since."""
-  found = _git("rev-parse", "--short=12", "HEAD")
-  if not found:
-    return "unknown"
-  changed = _git("status", "--porcelain", "--", *_SOURCES)
-  return f"{found}, with changes" if changed else found
-
-
-def _git(*words: str) -> str:
-  try:
-    done = subprocess.run(
-      ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-  except (OSError, subprocess.CalledProcessError):
-    return ""
-  return done.stdout.strip()
-
-
-def _cpu() -> str:
-  """The model of the processor, as far as the system tells it."""
-  try:
-    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-  except OSError:
-    return platform.processor() or platform.machine()
-  lines = [line for line in text.splitlines() if line.startswith("model name")]
-  return lines[0].split(":")[1].strip() if lines else platform.machine()
-
-
-def _versions() -> dict[str, str]:
-  import tensorflow as tf
-
-  import tf_privrob
-
-  return {
-    "tf_privrob": tf_privrob.__version__,
-    "tensorflow": tf.__version__,
-    "python": platform.python_version(),
-    "numpy": metadata.version("numpy"),
   }

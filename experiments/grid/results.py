@@ -42,8 +42,8 @@ def write(
   written = []
   for study in studies.STUDIES:
     groups = store.groups(study)
-    if groups:
-      parts = [_group(study, name, store, folder, written) for name in groups]
+    parts = [_group(study, name, store, folder, written) for name in groups]
+    if any(parts):
       text = "\n".join([_GENERATED, "", f"# Measured: {study}", "", *parts])
       written.append(folder.write_text(f"results/{study}.md", text))
   for name, make in (
@@ -73,8 +73,10 @@ def _group(study, group, store, folder, written) -> str:
   nowhere = folder.file("no-runs")  # what lies in runs/ is not looked at
   experiment = studies.described(study, scale, dataset, nowhere)
   found = store.of(experiment)
+  if not found:  # all are about models that were trained again
+    return ""
   experiment.record["data"] = next(iter(found.values())).data
-  experiment.adopt({name: record.figures for name, record in found.items()})
+  experiment.adopt({name: record.result for name, record in found.items()})
   count = f"{len(found)} of {len(experiment.cells)} cells are recorded."
   prefix = f"results/{study}-{group}-"
   lines, paths = grid_page.sheet(
@@ -97,7 +99,7 @@ def _origins(experiment, found) -> grid_page.Table:
       [
         name,
         record.date,
-        record.commit,
+        record.commit + _trained(record),
         machine,
         f"TensorFlow {record.versions['tensorflow']}",
         seeds,
@@ -107,6 +109,14 @@ def _origins(experiment, found) -> grid_page.Table:
     )
   head = ["cell", "date", "commit", "machine", "version", "seeds", "settings"]
   return grid_page.Table("Origin of the figures", [*head, "command"], rows)
+
+
+def _trained(record: grid_records.Record) -> str:
+  """The model of a record and the commit of the training it needed."""
+  words = f"; model {record.weights[:8]}" if record.weights else ""
+  if record.training:
+    words += f", trained at {record.training['commit']}"
+  return words
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,6 +58,7 @@ def train_public(scale, parts: Parts, folder) -> dict:
   files.write_model(folder.file(CLASSIFIER), network)
   return {
     "label": "public classifier, clean inputs",
+    "weights": models.fingerprint(network),
     "clean": work.clean(network, dataset),
     "num_public": dataset.num_train,
     "parameters": network.count_params(),

@@ -110,19 +110,15 @@ class Experiment(grid_models.SeveralDatasets):
     work = (cell.model, self.scale, self.dataset.of(model.recipe))
     if model.own:
       return membership_measure.train_cell(*work, folder)
-    return membership_measure.adopt_cell(*work, self._home(cell.model))
+    return membership_measure.adopt_cell(*work, self.home(cell))
 
-  def _home(self, name: str):
-    """The folder that a model was trained in."""
+  def home(self, cell: membership_cells.Cell):
+    """That of privacy_risks.training, if the model is not trained here."""
     from tf_privrob import run_folder
 
-    if self.scale.models[name].own:
-      return run_folder.RunFolder(self.folder.file(name))
-    return run_folder.RunFolder(f"{self.robust_dir}/{name}")
-
-  def load(self, cell: membership_cells.Cell, folder):
-    """The trained model."""
-    return super().load(cell, self._home(cell.model))
+    if self.scale.models[cell.model].own or not self.robust_dir:
+      return super().home(cell)
+    return run_folder.RunFolder(f"{self.robust_dir}/{cell.model}")
 
   def examine(self, cell: membership_cells.Cell, model, folder) -> dict:
     """What is inferred from the model."""
@@ -139,7 +135,8 @@ class Experiment(grid_models.SeveralDatasets):
     )
     more = []
     if cell.part == "left_out":
-      more.append(super().load(cell, self._home(known.original)))
+      original = membership_cells.Cell(known.original, "train")
+      more.append(self.load(original, folder))
     found = getattr(membership_measure, f"{cell.part}_cell")(task, *more)
     return {**membership_measure.identity(known), **found}
 

@@ -46,10 +46,10 @@ def test_the_first_row_guesses_and_other_scales_do_not():
 def test_a_record_counts_for_its_cell_and_those_of_its_kind():
   found = _of({"net-3/train": _record(120.0), "net-1/attack": _record(30.0)})
   assert found == {
-    "net-1/train": (2.0, "as net-3/train"),
+    "net-1/train": (2.0, "measured as net-3/train"),
     "net-3/train": (2.0, "measured"),
     "net-1/attack": (0.5, "measured"),
-    "net-3/attack": (0.5, "as net-1/attack"),
+    "net-3/attack": (0.5, "measured as net-1/attack"),
   }
 
 

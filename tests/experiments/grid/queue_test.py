@@ -34,11 +34,16 @@ class Cell:
     return Cell(self.model, "train")
 
 
-def task_of(name, code="pass", minutes=1.0, done=False, waiting=""):
+def task_of(
+  name, code="pass", minutes=1.0, done=False, waiting="", record=None
+):
+  """Its record is a file, or else there from the second look at it."""
   row = agenda.Row("tiny", "small", "digits", name, minutes, "a test")
   estimate = estimates.Estimate(minutes, "guess")
+  looks = iter([done])
+  recorded = record.exists if record else lambda: next(looks, True)
   return grid_queue.Task(
-    row, Cell(*name.split("/")), ("-c", code), done, waiting, estimate
+    row, Cell(*name.split("/")), ("-c", code), recorded, waiting, estimate
   )
 
 
@@ -110,11 +115,85 @@ def test_a_failed_training_takes_its_cells_along_only(places, tmp_path):
   assert (tmp_path / "b").exists()
 
 
-def test_the_priority_is_the_lowest(places, tmp_path):
-  path = tmp_path / "nice"
-  code = f"import os; open({str(path)!r}, 'w').write(str(os.nice(0)))"
-  grid_queue.Queue(places, 10, nice=True).run([task_of("a/train", code)])
-  assert path.read_text() == "19"
+def test_a_failed_measurement_takes_nothing_along(places, tmp_path):
+  """Nor does one of another model, or another case of a shared folder."""
+  todo = [
+    task_of("a/train"),
+    task_of("a/attack", "raise SystemExit(3)"),
+    task_of("a/certify", _touch(tmp_path / "a")),
+  ]
+  failed = grid_queue.Queue(places, 10).run(todo)
+  assert failed == ["tiny small digits a/attack"]
+  assert (tmp_path / "a").exists()
+
+
+def test_a_cell_that_leaves_no_record_has_failed(places, tmp_path, capsys):
+  record = tmp_path / "record"
+  todo = [task_of("a/train", record=record), task_of("a/attack")]
+  assert grid_queue.Queue(places, 10).run(todo) == [todo[0].name]
+  lines = capsys.readouterr().out.splitlines()
+  assert lines[1].startswith("Failed: it left no record, see ")
+  assert len(lines) == 2  # nothing is measured of it
+  todo = [task_of("a/train", _touch(record), record=record)]
+  assert grid_queue.Queue(places, 10).run(todo) == []
+
+
+def test_what_a_training_undoes_is_done_again(places, tmp_path):
+  """Its record goes where the training is repeated for another cell."""
+  stale = tmp_path / "certified"
+  stale.touch()
+  undo = f"import os; os.remove({str(stale)!r})"
+  todo = [
+    task_of("a/certify", _touch(stale), record=stale),
+    task_of("a/attack", undo),
+  ]
+  queue = grid_queue.Queue(places, 10)
+  assert queue.run(todo) == []
+  assert stale.exists()
+  assert queue.spent() == {}  # it would take all its time again
+
+
+def test_a_cell_that_does_not_end_at_the_limit_is_killed(places, monkeypatch):
+  monkeypatch.setattr(grid_queue, "_PATIENCE", 1.0)
+  code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+  clock = itertools.count(0, 30)
+  queue = grid_queue.Queue(places, 3, clock=lambda: next(clock))
+  started = time.monotonic()
+  assert queue.run([task_of("a/train", f"{code}; time.sleep(90)")]) == []
+  assert time.monotonic() - started < 80
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+  (tmp_path / "runs").write_text("a file")
+  places = grid_queue.Places(tmp_path / "runs", tmp_path / "records")
+  with pytest.raises(ValueError, match="runs"):
+    grid_queue.Queue(places, 10).run([task_of("a/train")])
+
+
+_PRIORITY = """
+import os
+nice, policy = os.nice(0), os.sched_getscheduler(0)
+own = os.getsid(0) == os.getpid()
+open({path!r}, "w").write(f"{{nice}} {{policy}} {{own}}")
+"""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_priority_is_the_lowest(places, tmp_path, monkeypatch, there):
+  """Also among sessions, where the kernel shares the processor by them."""
+  path, group = tmp_path / "nice", tmp_path / "autogroup"
+  monkeypatch.setattr(grid_queue, "_AUTOGROUP", str(group))
+  if there:
+    group.write_text("/autogroup-38 nice 0")
+  code = _PRIORITY.format(path=str(path))
+  queue = grid_queue.Queue(places, 10, nice=True)
+  assert queue.run([task_of("a/train", code)]) == []
+  idle = getattr(os, "SCHED_IDLE", None)
+  nice, policy, own = path.read_text().split()
+  assert (nice, own) == ("19", "True")
+  assert idle is None or int(policy) in (idle, os.SCHED_BATCH)
+  assert group.exists() == there
+  assert not there or group.read_text().startswith("19")
 
 
 _KILLED = """

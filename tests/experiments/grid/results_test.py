@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from experiments.grid import headlines
+from experiments.grid import provenance
 from experiments.grid import records as grid_records
 from experiments.grid import results as grid_results
 from experiments.grid import studies
@@ -79,6 +80,60 @@ def test_a_changed_record_changes_the_page(tmp_path):
   for name in ("results.md", "results/audits.md", "soundness.md"):
     assert "sees nothing" in (tmp_path / name).read_text()
   assert ">= 0.12" in (tmp_path / "results.md").read_text()
+
+
+def _of_smoothing(cell, weights, training, **figures):
+  """A record of the study of smoothing, whose figures are made up."""
+  place = ("smoothing", "small", "mnist")
+  experiment = studies.described(*place, "runs")
+  result = {"part": cell.split("/")[1], "model": cell.split("/")[0], **figures}
+  origin = provenance.of_today("python", "abc", weights, training)
+  result = {**result, provenance.KEY: origin.to_json()}
+  cells = {cell.name: cell for cell in experiment.cells}
+  return grid_records.make(experiment, cells[cell], result)
+
+
+@pytest.mark.parametrize("weights", ["those", "others"])
+def test_records_of_two_trainings_are_not_shown_together(tmp_path, weights):
+  store = grid_records.Store(tmp_path / "records")
+  model = "dp_smooth-3-0.5"
+  budget = {"dp_epsilon": 3.0, "dp_delta": 1e-6}
+  trained = {"weights": weights, "commit": "fed"}
+  figures = {"stddev": 0.5, "attacked": 7, "fallen": 5, "expected_at_most": 1}
+  records = [
+    _of_smoothing(f"{model}/train", "those", None, proven=budget),
+    _of_smoothing(f"{model}/attack-0.5", weights, trained, **figures),
+  ]
+  for record in records:
+    store.write(record, "small-mnist")
+  experiment = studies.described("smoothing", "small", "mnist", "runs")
+  same = weights == "those"
+  assert len(store.of(experiment)) == (2 if same else 1)
+  headline = headlines.Headline(
+    "attacks", "smoothing", "small", "mnist", records[1].cell, "fallen"
+  )
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(headlines, "HEADLINES", (headline,))
+    row = headlines.markdown(store).splitlines()[4]
+  assert ("5 of 7 changed class" in row) == same
+  assert ("not yet recorded: `python -m experiments.smoothing" in row) != same
+  found = store.of(experiment)
+  origins = grid_results._origins(experiment, found).rows
+  assert [row[2] for row in origins] == [
+    "abc; model those",
+    "abc; model those, trained at fed",
+  ][: len(found)]
+
+
+def test_a_study_whose_models_are_gone_has_no_page(tmp_path):
+  store = grid_records.Store(tmp_path / "records")
+  trained = {"weights": "gone", "commit": "fed"}
+  cell = "dp_smooth-3-0.5/attack-0.5"
+  store.write(_of_smoothing(cell, "gone", trained), "small-mnist")
+  for name in _WITH_PARTS:
+    shutil.copy(_DOCS / name, tmp_path)
+  grid_results.write(tmp_path, store)
+  assert not (tmp_path / "results" / "smoothing.md").exists()
 
 
 def test_without_a_record_there_is_a_command_and_no_figure(tmp_path):
