@@ -279,7 +279,11 @@ def settings(cell: Cell, scale: Scale, family: str, num_train: int):
 
   preset, changes = scale.train[cell.method]
   name = registered_name(cell.method)
-  config = dataclasses.replace(methods.preset(name, preset), **changes)
+  config = methods.preset(name, preset)
+  if cell.method == "pixeldp":  # the noise has settings of its own inside
+    config = config.changed(**changes)
+  else:
+    config = dataclasses.replace(config, **changes)
   if cell.method == "dpal":
     features, labels = dpal_budgets(family, cell.total)
     budget = {"dp_epsilon_features": features, "dp_epsilon_labels": labels}

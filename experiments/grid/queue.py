@@ -293,7 +293,7 @@ def _yield_to_all() -> None:
   Where the kernel shares the processor among sessions, niceness counts within
   a session only; so the process gets a session, and that the lowest share.
   """
-  os.nice(19)
+  os.setpriority(os.PRIO_PROCESS, 0, 19)
   with contextlib.suppress(OSError):
     os.setsid()
   with contextlib.suppress(OSError):

@@ -746,7 +746,7 @@ def test_a_norm_of_other_weights_is_refused():
   hidden = _layers.Dense(8, "relu")(inputs)
   made = papers.PixelDP(
     tf.keras.Model(inputs, _layers.Dense(3)(hidden)),
-    papers.PixelDP.config_class(noise_after=1),
+    papers.PixelDP.config_class().changed(noise_after=1),
   )
   made(X)
   subject = made.certifier(num_estimation=200)

@@ -129,8 +129,8 @@ def test_a_noise_layer_is_trained_as_long_as_the_natural_model():
     for name in ("digits-natural", "digits-noise_layer")
   )
   assert not hasattr(noisy, "dp_epsilon")
-  assert noisy.noise == "gaussian"
-  assert noisy.construction_size == 0.1
+  assert noisy.layer.noise == "gaussian"
+  assert noisy.layer.construction_size == 0.1
   for field in ("epochs", "batch_size", "learning_rate", "optimizer"):
     assert getattr(noisy, field) == getattr(natural, field)
 

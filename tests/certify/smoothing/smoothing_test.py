@@ -203,13 +203,13 @@ def test_graph_is_traced_once_whatever_is_asked():
 
 
 def test_memory_does_not_depend_on_the_number_of_draws():
-  """One batch is made ahead, and no more."""
+  """A few batches are at work, and no more."""
   made = []
   for number, found in enumerate(votes.ahead(made.append, range(50))):
     assert found is None
     time.sleep(0.001)
-    assert number < len(made) <= number + 2
-  assert made == list(range(50))
+    assert number < len(made) <= number + 5
+  assert sorted(made) == list(range(50))
 
 
 def test_keras_model_is_called_in_inference_mode():

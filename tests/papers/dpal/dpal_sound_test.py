@@ -276,7 +276,7 @@ def test_without_attack_it_is_dp_sgd_above_a_fixed_layer():
   first.trainable = False
   names = {f.name for f in dataclasses.fields(methods.DPSGDConfig)}
   settings = dataclasses.asdict(method.config)
-  config = methods.DPSGDConfig(**{n: settings[n] for n in names})
+  config = methods.DPSGDConfig(**{n: settings[n] for n in names & {*settings}})
   cases.fit(methods.DPSGD(network, config, public_weights="of a test"))
   np.testing.assert_array_equal(
     cases.weights(network), cases.weights(method.network)
