@@ -253,7 +253,7 @@ class Queue:
     if stopped:
       print("Stopped at the limit; its checkpoints stay.", flush=True)
     elif child.returncode:
-      print(f"Failed, see {log}.", flush=True)
+      print(f"Failed, exit code {child.returncode}, see {log}.", flush=True)
     elif not task.done:
       print(f"Failed: it left no record, see {log}.", flush=True)
     else:  # should it be stale one day, it takes all its time again
