@@ -113,6 +113,34 @@ def test_training_leaves_a_layer_as_it_is():
   assert [untouched.exchanged(layer) for layer in parts] == [None] * len(parts)
 
 
+def test_a_layer_that_was_adapted_is_as_it_is():
+  layer = _layers.Normalization()
+  layer.adapt(np.random.default_rng(0).normal(size=(20, 3)))
+  tf.keras.Sequential([_layers.Input((3,)), layer])
+  assert untouched.exchanged(layer) is None
+
+
+@pytest.mark.parametrize(
+  "inner",
+  [
+    _layers.BatchNormalization(),
+    _layers.Conv2D(2, 2),
+    _layers.Dense(3),
+    _layers.LayerNormalization(),
+    _layers.PReLU(),
+    _layers.SeparableConv2D(2, 2),
+  ],
+  ids=lambda layer: type(layer).__name__,
+)
+def test_a_layer_that_another_one_built_is_as_it_is(inner):
+  """Nobody notes for which shapes."""
+  inputs = tf.keras.Input((3, 4, 4, 2))
+  tf.keras.Model(inputs, _layers.TimeDistributed(inner)(inputs))
+  assert untouched.exchanged(inner) is None
+  object.__setattr__(inner, "weight", [0.5])
+  assert untouched.exchanged(inner) == "weight"
+
+
 @pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16"])
 def test_every_precision_is_as_keras_makes_it(policy):
   parts = [
@@ -198,6 +226,23 @@ def test_what_keras_does_not_make_is_seen(name, attribute, value):
   assert untouched.exchanged(layer) is None
   object.__setattr__(layer, attribute, value)
   assert untouched.exchanged(layer)
+
+
+class _Array(np.ndarray):
+  """Of a foreign class, which names another home."""
+
+  __module__ = "numpy"
+
+  def __array__(self, *args, **kwargs):
+    return np.zeros(2)
+
+
+@pytest.mark.parametrize("value", [np.ones(2).view(_Array), _Own()])
+def test_a_setting_that_is_an_object_of_its_own_is_seen(value):
+  """The configuration hands it on as it is."""
+  layer, _, _ = _network("Rescaling")
+  object.__setattr__(layer, "offset", value)
+  assert untouched.exchanged(layer) == "offset"
 
 
 def test_a_partial_of_other_arguments_is_seen():

@@ -10,7 +10,6 @@ import functools
 import sys
 import types
 from concurrent import futures
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +22,7 @@ _EMPTY = (known.FUNCTIONAL, tf.keras.Sequential, tf.keras.layers.InputLayer)
 # What Keras notes on a layer when it is called, trained or saved, and what may
 # be written otherwise: no call computes with it.
 _NOTES = (
+  "_adapt_function",
   "_auto_config",
   "_auto_get_config",
   "_build_input_shape",
@@ -30,13 +30,16 @@ _NOTES = (
   "_eager_losses",
   "_inbound_nodes",
   "_is_adapted",
+  "_is_compiled",
   "_losses",
   "_metrics",
   "_name_scope_on_declaration",
   "_non_trainable_weights",
   "_outbound_nodes",
+  "_run_eagerly",
   "_saved_model",
   "_self",
+  "_steps_per_execution",
   "_trainable_weights",
   "_updates",
   "built",
@@ -44,8 +47,11 @@ _NOTES = (
 _AT_REST = ("_constraint", "_initializer", "_regularizer")
 _IN_EVERY_CALL = ("_activity_regularizer", "activity_regularizer")
 _VALUES = (bool, int, float, str, np.generic, tf.DType, tf.TensorShape)
-# Where the classes and functions come from that Keras makes its layers of.
-_HOMES = ("_thread", "builtins", "collections", "keras", "numpy", "tensorflow")
+# Where the classes come from that Keras makes its layers of.
+_HOMES = ("_thread", "builtins", "collections", "functools", "keras.", "numpy")
+_HOMES += ("tensorflow.",)
+_UNNAMED = (types.BuiltinFunctionType, types.FunctionType, types.MethodType)
+_UNNAMED += (type(None),)  # classes that their modules do not show
 _ABSENT = object()
 
 
@@ -152,7 +158,9 @@ def _of_zeros(next_creator, **kwargs):
 def _from_build(value: object, made: object) -> bool:
   """Whether `build` may have put it there, for shapes that nobody noted."""
   before = made is None or made is _ABSENT
-  if isinstance(value, list):
+  if not _is_of_keras(value):
+    return False
+  if isinstance(value, (list, tuple)):
     return (before or type(made) is int) and all(
       type(number) is int for number in value
     )
@@ -163,6 +171,8 @@ def _from_build(value: object, made: object) -> bool:
 
 def _alike(value: object, made: object) -> bool:
   """Whether one attribute may stand for the other in a call."""
+  if not _is_of_keras(value):
+    return False
   if isinstance(made, tf.Variable):
     return isinstance(value, tf.Variable)
   if type(value) is not type(made):
@@ -179,14 +189,12 @@ def _alike(value: object, made: object) -> bool:
   if isinstance(made, types.MethodType):
     return _alike(value.__func__, made.__func__)
   if isinstance(made, (types.FunctionType, types.BuiltinFunctionType)):
-    return value is made and _is_at_home(made)
+    return value is made and str(made.__module__).startswith(_HOMES)
   if isinstance(made, np.ndarray):
     return np.array_equal(value, made)
-  if isinstance(made, _VALUES):
-    return value == made
-  return _is_at_home(type(made))
+  return not isinstance(made, _VALUES) or value == made
 
 
-def _is_at_home(thing: Any) -> bool:
-  """Whether a class or function is one that Keras works with."""
-  return (thing.__module__ or "").split(".")[0] in _HOMES
+def _is_of_keras(value: object) -> bool:
+  """Whether it is of a class that Keras works with, and not called so only."""
+  return type(value) in _UNNAMED or lives_in(type(value), _HOMES)
