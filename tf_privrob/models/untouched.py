@@ -21,37 +21,27 @@ from tf_privrob.models.files import known
 _EMPTY = (known.FUNCTIONAL, tf.keras.Sequential, tf.keras.layers.InputLayer)
 # What Keras notes on a layer when it is called, trained or saved, and what may
 # be written otherwise: no call computes with it.
-_NOTES = (
-  "_adapt_function",
-  "_auto_config",
-  "_auto_get_config",
-  "_build_input_shape",
-  "_callable_losses",
-  "_eager_losses",
-  "_inbound_nodes",
-  "_is_adapted",
-  "_is_compiled",
-  "_losses",
-  "_metrics",
-  "_name_scope_on_declaration",
-  "_non_trainable_weights",
-  "_outbound_nodes",
-  "_run_eagerly",
-  "_saved_model",
-  "_self",
-  "_steps_per_execution",
-  "_trainable_weights",
-  "_updates",
-  "built",
+_NOTES = tuple(
+  """_adapt_function _auto_config _auto_get_config _build_input_shape
+  _callable_losses _eager_losses _inbound_nodes _is_adapted _is_compiled _losses
+  _metrics _name_scope_on_declaration _non_trainable_weights _outbound_nodes
+  _run_eagerly _saved_model _self _steps_per_execution _trainable_weights
+  _updates built""".split()
 )
 _AT_REST = ("_constraint", "_initializer", "_regularizer")
 _IN_EVERY_CALL = ("_activity_regularizer", "activity_regularizer")
 _VALUES = (bool, int, float, str, np.generic, tf.DType, tf.TensorShape)
 # Where the classes come from that Keras makes its layers of.
-_HOMES = ("_thread", "builtins", "collections", "functools", "keras.", "numpy")
-_HOMES += ("tensorflow.",)
-_UNNAMED = (types.BuiltinFunctionType, types.FunctionType, types.MethodType)
-_UNNAMED += (type(None),)  # classes that their modules do not show
+_HOMES = tuple(
+  "_thread builtins collections functools keras. numpy tensorflow.".split()
+)
+# Classes that their modules do not show.
+_UNNAMED = (
+  types.BuiltinFunctionType,
+  types.FunctionType,
+  types.MethodType,
+  type(None),
+)
 _ABSENT = object()
 
 

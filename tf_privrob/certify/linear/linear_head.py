@@ -265,28 +265,28 @@ def chain_of(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
       f" output, received {type(network).__name__} {network.name!r}. Pass the"
       " network itself where it is wrapped, and give Sequential an Input."
     )
+  chain, fork = _walk(network)
+  if fork is not None:
+    raise ValueError(
+      f"Expected a chain of layers in {network.name!r}, received"
+      f" {type(fork).__name__} {fork.name!r} with several inputs: what it"
+      " computes from x cannot be read off. Pass a chain."
+    )
+  return chain
+
+
+def _walk(
+  network: tf.keras.Model,
+) -> tuple[list[tf.keras.layers.Layer], tf.keras.layers.Layer | None]:
+  """The chain of a model, or the last layer that has not just one input."""
   chain, tensor = [], network.outputs[0]
   while tensor is not network.inputs[0]:
     layer, sources = graph.made_by(tensor)
     if len(sources) != 1:
-      raise ValueError(
-        f"Expected a chain of layers in {network.name!r}, received"
-        f" {type(layer).__name__} {layer.name!r} with several inputs: what it"
-        " computes from x cannot be read off. Pass a chain."
-      )
-    chain[:0] = chain_of(layer) if _is_chain(layer) else [layer]
+      return [], layer
+    parts, fork = [layer], None
+    if graph.is_graph(layer) and len(layer.inputs + layer.outputs) == 2:
+      parts, fork = _walk(layer)
+    chain[:0] = parts if fork is None else [layer]  # which stays opaque
     tensor = sources[0]
-  return chain
-
-
-def _is_chain(layer: tf.keras.layers.Layer) -> bool:
-  """Whether it is a model to be taken apart; another one is opaque."""
-  if not graph.is_graph(layer) or len(layer.inputs + layer.outputs) != 2:
-    return False
-  tensor = layer.outputs[0]
-  while tensor is not layer.inputs[0]:
-    _, sources = graph.made_by(tensor)
-    if len(sources) != 1:
-      return False
-    tensor = sources[0]
-  return True
+  return chain, None
