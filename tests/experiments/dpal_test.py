@@ -221,6 +221,9 @@ class _Recorded(dpal.Experiment):
     self.ran = (*self.ran, cell.name)
     return _fake(cell.part, cell.method)
 
+  def weights(self, cell):
+    return f"weights of {cell.model}"
+
 
 def _recorded(tmp_path, digits, **changes):
   scale = dataclasses.replace(_TINY, **changes)

@@ -156,7 +156,8 @@ def _from_build(value: object, made: object) -> bool:
     )
   if type(value) is tf.keras.layers.InputSpec:
     return before or type(made) is type(value)
-  return before and isinstance(value, (tf.Variable, *_VALUES))
+  plain = value is None or isinstance(value, (tf.Variable, *_VALUES))
+  return before and plain
 
 
 def _alike(value: object, made: object) -> bool:
