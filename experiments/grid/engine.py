@@ -10,7 +10,6 @@ import abc
 import dataclasses
 import difflib
 import json
-import os
 import pathlib
 import sys
 import time
@@ -441,4 +440,4 @@ def _set_aside(folder: pathlib.Path) -> None:
   number = 1
   while folder.with_name(f"{folder.name}.before-{number}").exists():
     number += 1
-  os.replace(folder, folder.with_name(f"{folder.name}.before-{number}"))
+  folder.rename(folder.with_name(f"{folder.name}.before-{number}"))
