@@ -312,12 +312,6 @@ def test_a_record_from_before_there_were_weights_is_read(done, store):
   assert (record.weights, record.training) == (None, None)
 
 
-def test_a_commit_whose_changes_are_not_known_is_not_called_clean(monkeypatch):
-  answers = iter(["abc", None])
-  monkeypatch.setattr(provenance, "_git", lambda *words: next(answers))
-  assert provenance.commit() == "abc, perhaps with changes"
-
-
 def test_defaults_are_no_part_of_a_fingerprint():
   @dataclasses.dataclass(frozen=True)
   class Config:
