@@ -78,7 +78,8 @@ def make_run(folder, method, config, network="mlp"):
   made = run_folder.RunFolder(folder)
   config = dataclasses.replace(config, seed=SEED)
   model = training.build(method, config, dataset, network)
-  training.fit(model, dataset, network, made, False, {})
+  flags = {"value_range": "-1,1"}  # by which it is loaded again
+  training.fit(model, dataset, network, made, False, flags)
   return made
 
 

@@ -99,7 +99,7 @@ _OF_WHOLE_NUMBERS = frozenset("FloorDiv FloorMod Div Mod".split()) | {
   "TruncateMod",
 }
 # What they say is the same for all numbers of one shape.
-_OF_SHAPES = frozenset(
+OF_SHAPES = frozenset(
   """
     BroadcastGradientArgs OnesLike Rank Shape ShapeN Size TensorListElementShape
     TensorListLength VariableShape ZerosLike
@@ -216,7 +216,7 @@ class _Walk:
     else:
       if any(sources) and not _answers(node, sources):
         self._name(node)
-      is_made = any(sources) and node.op not in _OF_SHAPES
+      is_made = any(sources) and node.op not in OF_SHAPES
       return {node.name} if is_made else set()
     return {(node.name, number) for number, one in enumerate(found) if one}
 
@@ -253,7 +253,7 @@ class _Walk:
 
 def _answers(node, sources: list[bool]) -> bool:
   """Whether an operation answers, given which inputs are made of examples."""
-  if node.op in _ANSWERING or node.op in _OF_SHAPES:
+  if node.op in _ANSWERING or node.op in OF_SHAPES:
     return True
   if node.op in _LAST_INPUT:
     return not sources[-1]

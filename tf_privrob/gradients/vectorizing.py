@@ -15,6 +15,7 @@ import re
 
 import tensorflow as tf
 
+from tf_privrob.gradients import endings
 from tf_privrob.gradients import places
 from tf_privrob.models import operations
 
@@ -63,7 +64,7 @@ def unknown(graph: tf.Graph) -> str | None:
       return f"{kind} {name!r}"
   for operation in places.operations_of(graph):
     for tensor in operation.outputs:
-      if tensor.dtype in _HANDLES:
+      if tensor.dtype in _HANDLES or operation.type in endings.OF_SHAPES:
         continue
       if not tensor.shape.is_fully_defined():
         return f"{operation.type} {operation.name!r} of open shape"

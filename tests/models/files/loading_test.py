@@ -275,7 +275,7 @@ def _methods():
 def _network_for(kind):
   if issubclass(kind, (papers.Halfspaces, papers.PureHalfspaces)):
     return models.linear((4,), 2)
-  if "Denoiser" in kind.__name__:
+  if "Denois" in kind.__name__:
     return models.denoised_classifier(
       models.smooth_denoiser((8, 8, 1)), models.linear((8, 8, 1), 3)
     )

@@ -92,7 +92,7 @@ def test_training_noise_is_fresh_for_each_example_and_has_its_law():
     linear(2 * np.eye(2), np.eye(2)),
     redistribution=spread,
   )
-  method.simulate(4000)
+  method.simulate(64)
   method.redistribution.assign(spread)
   images, labels = tf.zeros([4000, 2]), tf.zeros([4000], tf.int64)
 
