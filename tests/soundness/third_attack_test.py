@@ -33,6 +33,13 @@ _method, _fit = small_runs.method, small_runs.fit
 # Callbacks.
 
 
+def _averages(method):
+  """Moving averages of the weights, which a checkpoint holds besides them."""
+  others = [*method.network.variables, *method.optimizer.variables]
+  known = {id(variable) for variable in others}
+  return [v for v in method.state_variables() if id(v) not in known]
+
+
 def _writes(hook, what):
   """A callback that writes a row of the data into the model in one hook."""
   callback = tf.keras.callbacks.Callback()
@@ -41,7 +48,7 @@ def _writes(hook, what):
     method = callback.model
     variables = {
       "weights": method.network.trainable_variables,
-      "averages": method.state_variables()[-2:],  # kernel and bias
+      "averages": _averages(method),
       "optimizer": method.optimizer.variables,
     }[what]
     for variable in variables:
