@@ -175,10 +175,9 @@ def adlm() -> audit_steps.Runs:
 
 def sound_heir(kind: str, **more: Any) -> audit_steps.Runs:
   """SoundDPAL or SoundAdLM at 1; what they release before is not attacked."""
-  from tf_privrob import methods
   from tf_privrob import models
 
-  method_class = getattr(methods, kind)
+  method_class = getattr(papers, kind)
   config = method_class.config_class(
     dp_epsilon=1.0,
     dp_delta=DP_DELTA,

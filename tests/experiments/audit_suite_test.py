@@ -96,3 +96,8 @@ def test_what_is_shown_of_dp_sgd_rises_with_its_budget(tmp_path):
     assert found["condition"] == run_facts.CONDITION
   assert shown == sorted(shown)
   assert shown[-1] > 8 / 3
+
+
+@pytest.mark.parametrize("kind", ["SoundAdLM", "SoundDPAL"])
+def test_sound_heirs_are_found_among_the_papers(kind):
+  assert type(audits_cells.sound_heir(kind).method).__name__ == kind
