@@ -5,9 +5,11 @@ import warnings
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from tf_privrob import gradients
 from tf_privrob import methods
+from tf_privrob.gradients import endings
 
 _layers = tf.keras.layers
 
@@ -53,6 +55,33 @@ def _invert(x):
   return tf.reshape(tf.linalg.inv(square), [-1, 4])
 
 
+def _power(x):
+  return tf.cast(tf.pow(2, tf.cast(9 * x, tf.int32) - 20), tf.float32)
+
+
+def _roll(x):
+  return tf.raw_ops.Roll(input=x, shift=1, axis=tf.cast(9 * x[0, 0], tf.int32))
+
+
+def _one_more_element(x):
+  """A list of one length or another, and its last element."""
+  three = tf.raw_ops.EmptyTensorList(
+    element_shape=[1, 6], max_num_elements=2, element_dtype=tf.float32
+  )
+  one = tf.raw_ops.TensorListPushBack(input_handle=three, tensor=x)
+  chosen = tf.cond(tf.reduce_sum(x) > 0, lambda: one, lambda: three)
+  _, last = tf.raw_ops.TensorListPopBack(
+    input_handle=chosen, element_shape=[1, 6], element_dtype=tf.float32
+  )
+  return tf.reshape(last, [1, 6])
+
+
+def _shape_of_a_branch(x):
+  wide = tf.concat([x, x], 1)
+  chosen = tf.cond(tf.reduce_sum(x) > 0, lambda: x, lambda: wide)
+  return tf.ensure_shape(chosen, [1, 6])
+
+
 def _found(*layers, shape=(6,)):
   network = tf.keras.Sequential([_layers.Input(shape), *layers])
   return gradients.may_end(network, network.trainable_variables, shape)
@@ -69,6 +98,10 @@ def _found(*layers, shape=(6,)):
     (_loop, "While"),
     (_mask, "Where"),
     (_invert, "MatrixInverse"),
+    (_power, "Pow"),
+    (_roll, "Roll"),
+    (_one_more_element, "If"),
+    (_shape_of_a_branch, "If"),
     (tf.sort, "ScatterNd"),  # in its gradient, and within range; not known
   ],
 )
@@ -82,6 +115,10 @@ def test_an_operation_that_may_end_the_pass_is_named(function, operation):
   [
     ((6,), [_layers.Lambda(lambda x: tf.gather(x, [0, 2], axis=1))]),
     ((6,), [_layers.Lambda(lambda x: x % 0.3)]),
+    (
+      (6,),
+      [_layers.Lambda(lambda x: tf.cond(x[0, 0] > 0, lambda: x, lambda: -x))],
+    ),
     ((6,), [_layers.Lambda(lambda x: tf.map_fn(tf.nn.softmax, x))]),
     ((6,), [_layers.Lambda(lambda x: tf.one_hot(tf.argmax(x, 1), 6) * x)]),
     ((8,), [_layers.Lambda(lambda x: tf.abs(tf.signal.rfft(x)))]),
@@ -104,6 +141,26 @@ def test_an_operation_that_may_end_the_pass_is_named(function, operation):
 )
 def test_operations_that_always_answer_are_known(shape, layers):
   assert _found(*layers, _layers.Dense(2), shape=shape) is None
+
+
+def test_whatever_is_a_size_or_a_place_is_known_as_one():
+  """Inputs that are whole numbers by definition, but for what they count."""
+  answering, listed = endings.ANSWERING, endings.ARGUMENTS
+  missed = []
+  for name in {*answering, *listed} - {"_EagerConst"}:
+    definition = op_def_registry.get(name)
+    allowed = {a.name: a.allowed_values.list.type for a in definition.attr}
+    for number, argument in enumerate(definition.input_arg):
+      types = allowed.get(argument.type_attr) or [argument.type]
+      is_whole = all(tf.dtypes.as_dtype(t).is_integer for t in types if t)
+      if is_whole and any(types) and number not in listed.get(name, ()):
+        missed.append((name, number))
+  # What is one or zero, and what a step of cuDNN hands to its gradient.
+  assert set(missed) == {
+    ("OneHot", 0),
+    ("CudnnRNNBackpropV2", 11),
+    ("CudnnRNNBackpropV3", 12),
+  }
 
 
 def _trained(function, **kwargs):

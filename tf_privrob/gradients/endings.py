@@ -18,41 +18,39 @@ from typing import Callable
 import tensorflow as tf
 
 # They answer for all numbers, given shapes that fit.
-_ANSWERING = frozenset(
+ANSWERING = frozenset(
   """
     Abs Acos Acosh Add AddN AddV2 AdjustContrastv2 AdjustHue
-    AdjustSaturation All Any Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D
+    AdjustSaturation Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D
     BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd BiasAddGrad Cast Ceil
     ClipByValue Complex ComplexAbs Conj Const Conv2D Conv3D Cos Cosh
-    CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNBackpropV3
-    CudnnRNNV2 CudnnRNNV3 DepthToSpace DepthwiseConv2dNative Digamma
-    DivNoNan Einsum Elu EluGrad EmptyTensorList EnsureShape Equal Erf Erfc
-    Exp Expm1 ExtractImagePatches FFT FFT2D FFT3D Floor FusedBatchNormGradV3
-    FusedBatchNormV3 Greater GreaterEqual IFFT IFFT2D IFFT3D Identity
-    IdentityN Imag Inv InvGrad IsFinite IsInf IsNan L2Loss LRN LRNGrad
-    LeakyRelu LeakyReluGrad Less LessEqual Lgamma Log Log1p LogSoftmax
-    LogicalAnd LogicalNot LogicalOr MatMul MatrixDiag MatrixDiagPart MaxPool
-    MaxPool3D MaxPool3DGrad MaxPoolGrad MaxPoolV2 Maximum Minimum Mul
-    MulNoNan Ndtri Neg NoOp NotEqual Pack Placeholder Pow PreventGradient
-    ReadVariableOp Real RealDiv Reciprocal ReciprocalGrad Relu Relu6
-    Relu6Grad ReluGrad ResizeBicubicGrad ResizeBilinearGrad
-    ResizeNearestNeighborGrad Rint Round Rsqrt RsqrtGrad Select SelectV2
-    Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Sinh Softmax
-    SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign
-    SoftsignGrad SpaceToDepth Sqrt SqrtGrad Square SquaredDifference Squeeze
-    StopGradient Sub Tan Tanh TanhGrad TensorListPopBack TensorListPushBack
-    Unpack VarHandleOp Xdivy Xlog1py Xlogy _EagerConst
+    CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNV2 DepthToSpace
+    DepthwiseConv2dNative Digamma DivNoNan Einsum Elu EluGrad EnsureShape
+    Equal Erf Erfc Exp Expm1 ExtractImagePatches FFT FFT2D FFT3D Floor
+    FusedBatchNormGradV3 FusedBatchNormV3 Greater GreaterEqual IFFT IFFT2D
+    IFFT3D Identity IdentityN Imag Inv InvGrad IsFinite IsInf IsNan L2Loss
+    LRN LRNGrad LeakyRelu LeakyReluGrad Less LessEqual Lgamma Log Log1p
+    LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul MatrixDiag
+    MatrixDiagPart MaxPool MaxPool3D MaxPool3DGrad MaxPoolGrad Maximum
+    Minimum Mul MulNoNan Ndtri Neg NoOp NotEqual Pack Placeholder
+    PreventGradient ReadVariableOp Real RealDiv Reciprocal ReciprocalGrad
+    Relu Relu6 Relu6Grad ReluGrad ResizeBicubicGrad ResizeBilinearGrad Rint
+    Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid SigmoidGrad
+    Sign Sin Sinh Softmax SoftmaxCrossEntropyWithLogits Softplus
+    SoftplusGrad Softsign SoftsignGrad SpaceToDepth Sqrt SqrtGrad Square
+    SquaredDifference Squeeze StopGradient Sub Tan Tanh TanhGrad
+    TensorListPushBack Unpack VarHandleOp Xdivy Xlog1py Xlogy _EagerConst
   """.split()
 )
 # So do these, if the inputs of these numbers are made of something else.
-_ARGUMENTS: Mapping[str, tuple[int, ...]] = {
+ARGUMENTS: Mapping[str, tuple[int, ...]] = {
   **dict.fromkeys(
     """
-      ArgMax ArgMin BroadcastTo Cumprod Cumsum CumulativeLogsumexp
+      All Any ArgMax ArgMin BroadcastTo Cumprod Cumsum CumulativeLogsumexp
       EuclideanNorm ExpandDims GatherNd IRFFT IRFFT2D Max Mean Min MirrorPad
       MirrorPadGrad Pad Prod RFFT RFFT2D Reshape ResizeArea ResizeBicubic
-      ResizeBilinear ResizeNearestNeighbor
-      ReverseV2 Roll Sum TensorListFromTensor TensorListStack
+      ResizeBilinear ResizeNearestNeighbor ResizeNearestNeighborGrad
+      ReverseV2 Sum TensorListFromTensor TensorListPopBack TensorListStack
       Tile TopKV2 Transpose
     """.split(),
     (1,),
@@ -72,9 +70,9 @@ _ARGUMENTS: Mapping[str, tuple[int, ...]] = {
   ),
   **dict.fromkeys(
     """
-      BatchToSpaceND GatherV2 MatrixBandPart PadV2 Slice SpaceToBatchND SplitV
-      TensorListGetItem UnsortedSegmentMax UnsortedSegmentMin
-      UnsortedSegmentProd UnsortedSegmentSum
+      BatchToSpaceND GatherV2 MatrixBandPart MaxPoolV2 PadV2 Roll Slice
+      SpaceToBatchND SplitV TensorListGetItem UnsortedSegmentMax
+      UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum
     """.split(),
     (1, 2),
   ),
@@ -86,18 +84,18 @@ _ARGUMENTS: Mapping[str, tuple[int, ...]] = {
     """.split(),
     (1,),
   ),
+  **dict.fromkeys("CudnnRNNBackpropV3 CudnnRNNV3".split(), (4,)),
   "ImageProjectiveTransformV3": (2,),
   **dict.fromkeys("MatrixDiagV2 MatrixDiagV3".split(), (1, 2, 3)),
   "MaxPoolGradV2": (3, 4),
   "ScatterNd": (0, 2),
   "StridedSlice": (1, 2, 3),
   "StridedSliceGrad": (0, 1, 2, 3),
-  "TensorListReserve": (0, 1),
+  **dict.fromkeys("EmptyTensorList TensorListReserve".split(), (0, 1)),
 }
-_OF_WHOLE_NUMBERS = frozenset("FloorDiv FloorMod Div Mod".split()) | {
-  "TruncateDiv",
-  "TruncateMod",
-}
+_OF_WHOLE_NUMBERS = frozenset(
+  "Div FloorDiv FloorMod Mod Pow TruncateDiv TruncateMod".split()
+)
 # What they say is the same for all numbers of one shape.
 OF_SHAPES = frozenset(
   """
@@ -142,7 +140,7 @@ def may_end(
   spec = tf.TensorSpec([1, *shape])
   try:
     graph = tf.function(differentiated).get_concrete_function(spec).graph
-  except LookupError:  # an operation without a gradient; nothing trains it
+  except (LookupError, ValueError):  # no gradient, or none for these shapes
     graph = tf.function(passed).get_concrete_function(spec).graph
   return in_graph(graph, graph.inputs[:1])
 
@@ -212,6 +210,8 @@ class _Walk:
         self._returned(node, name, sources[1:], all_count or chosen)
         for name in _BRANCHES[node.op]
       ]
+      if chosen and not _alike(node):
+        self._name(node)
       found = [chosen or any(outputs) for outputs in zip(*each)]
     else:
       if any(sources) and not _answers(node, sources):
@@ -253,17 +253,26 @@ class _Walk:
 
 def _answers(node, sources: list[bool]) -> bool:
   """Whether an operation answers, given which inputs are made of examples."""
-  if node.op in _ANSWERING or node.op in OF_SHAPES:
+  if node.op in ANSWERING or node.op in OF_SHAPES:
     return True
   if node.op in _LAST_INPUT:
     return not sources[-1]
   if node.op in _OF_WHOLE_NUMBERS:
     kind = tf.dtypes.as_dtype(node.attr["T"].type)
     return not (kind.is_integer and sources[1])
-  if node.op not in _ARGUMENTS:
+  if node.op not in ARGUMENTS:
     return False
-  numbers = [n for n in _ARGUMENTS[node.op] if n < len(sources)]
+  numbers = [n for n in ARGUMENTS[node.op] if n < len(sources)]
   return not any(sources[number] for number in numbers)
+
+
+def _alike(node) -> bool:
+  """Whether both branches hand on numbers, and of one shape that is known."""
+  shapes = map(tf.TensorShape, node.attr["output_shapes"].list.shape)
+  kinds = map(tf.dtypes.as_dtype, node.attr["Tout"].list.type)
+  return all(shape.is_fully_defined() for shape in shapes) and not any(
+    kind in (tf.resource, tf.variant) for kind in kinds
+  )
 
 
 def _sources(node) -> list[tuple[str, int]]:
