@@ -69,16 +69,17 @@ def _initial_weights(request):
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_step_is_accounted_once():
-  """Two slow functions of dp_accounting remember what they returned.
+  """Two slow functions remember what they returned.
 
   Both are of one step; composing steps, and all else, is done as always.
   """
-  from dp_accounting.pld import privacy_loss_distribution
   from dp_accounting.rdp import rdp_privacy_accountant
+
+  from tf_privrob.privacy import one_use
 
   with pytest.MonkeyPatch.context() as patch:
     for module, name, size in (
-      (privacy_loss_distribution, "from_gaussian_mechanism", 64),
+      (one_use, "gaussian", 64),
       (rdp_privacy_accountant, "_compute_log_a_frac", 100_000),
     ):
       real = getattr(module, name)

@@ -192,16 +192,19 @@ def _one_use(event: dp_accounting.DpEvent, count: int, interval: float):
   import dp_accounting as dp
   from dp_accounting.pld import privacy_loss_distribution as library
 
+  from tf_privrob.privacy import one_use
+
   inner, prob, noise = event, 1.0, _noise(event)
   if isinstance(event, dp.PoissonSampledDpEvent):
     inner, prob = event.event, event.sampling_probability
   elif isinstance(event, dp.GaussianDpEvent):
     noise, count = noise / math.sqrt(count), 1
-  make = library.from_gaussian_mechanism
-  if isinstance(inner, dp.LaplaceDpEvent):
-    make = library.from_laplace_mechanism
-  grid = {"value_discretization_interval": interval}
-  return make(noise, sampling_prob=prob, **grid), count
+  if not isinstance(inner, dp.LaplaceDpEvent):
+    return one_use.gaussian(noise, prob, interval), count
+  one = library.from_laplace_mechanism(
+    noise, sampling_prob=prob, value_discretization_interval=interval
+  )
+  return one, count
 
 
 def _randomized_response(dp_epsilon: float, interval: float):

@@ -1,0 +1,56 @@
+"""One use of a Gaussian, beside dp_accounting and beside integrals."""
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+from scipy import integrate
+from scipy import stats
+
+from tf_privrob.privacy import one_use
+
+
+@pytest.mark.parametrize(
+  ("noise", "prob", "interval"),
+  [
+    (1.0, 0.25, 1e-3),
+    (0.5, 0.01, 1e-3),
+    (8.0, 1e-4, 1e-7),
+    (30.0, 0.5, 1e-4),
+    (2.0, 1.0, 1e-3),
+    (0.3, 0.999, 1e-2),
+  ],
+)
+def test_it_is_the_library_s(noise, prob, interval):
+  ours = one_use.gaussian(noise, prob, interval)
+  theirs = privacy_loss_distribution.from_gaussian_mechanism(
+    noise, sampling_prob=prob, value_discretization_interval=interval
+  )
+  for x in (0.0, interval, 0.1 / noise, 1 / noise, 4 / noise):
+    np.testing.assert_allclose(
+      ours.get_delta_for_epsilon(x),
+      theirs.get_delta_for_epsilon(x),
+      rtol=1e-9,
+      atol=1e-15,
+    )
+  for dp_delta in (1e-3, 1e-8):
+    np.testing.assert_allclose(
+      ours.get_epsilon_for_delta(dp_delta),
+      theirs.get_epsilon_for_delta(dp_delta),
+      rtol=1e-9,
+    )
+
+
+@pytest.mark.parametrize(("noise", "prob"), [(1.0, 0.25), (0.5, 0.01), (2, 1)])
+def test_it_is_above_an_integral_and_close_to_it(noise, prob):
+  """The mean of max(0, p - exp(x) q), of both directions the larger one."""
+  y = np.linspace(-12 * noise, 1 + 12 * noise, 400_001)
+  alone = stats.norm.pdf(y, 0, noise)
+  mixed = (1 - prob) * alone + prob * stats.norm.pdf(y, 1, noise)
+  found = one_use.gaussian(noise, prob, 1e-3)
+  for x in (0.0, 0.0105, 0.2005, 1.0):
+    exact = max(
+      integrate.simpson(np.maximum(p - np.exp(x) * q, 0), x=y)
+      for p, q in ((alone, mixed), (mixed, alone))
+    )
+    above = found.get_delta_for_epsilon(x)
+    assert exact * (1 - 1e-6) <= above <= exact * (1 + 1e-3) + 1e-12
