@@ -27,6 +27,7 @@ def _run(code, folder):
   )
 
 
+@pytest.mark.slow
 def test_example_runs_with_one_epoch(tmp_path):
   code = _example().replace("epochs=40", "epochs=1")
   assert code != _example()

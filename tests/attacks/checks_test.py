@@ -43,7 +43,12 @@ def _anchored(warnings, anchor):
 
 
 @pytest.mark.parametrize(
-  ("norm", "radius"), [("linf", 0.1), ("l2", 0.8), ("l1", 2.0)]
+  ("norm", "radius"),
+  [
+    ("linf", 0.1),
+    pytest.param("l2", 0.8, marks=pytest.mark.slow),
+    pytest.param("l1", 2.0, marks=pytest.mark.slow),
+  ],
 )
 def test_healthy_model_is_silent(network, batch, norm, radius):
   attack = attacks.PGD(radius, norm, steps=8)

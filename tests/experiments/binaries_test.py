@@ -32,6 +32,7 @@ _TRAIN = (
 )
 
 
+@pytest.mark.slow
 def test_train_evaluate_report(tmp_path):
   run = f"--run_dir={tmp_path / 'run'}"
   trained = _run(*_TRAIN, run)

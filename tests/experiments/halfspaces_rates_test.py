@@ -416,6 +416,7 @@ def results():
   }
 
 
+@pytest.mark.slow
 def test_cells(results):
   assert list(results) == [
     "easy-dp",
@@ -437,6 +438,7 @@ def test_cells(results):
     halfspaces_rates.rates_cell("easy-clean", _TINY)
 
 
+@pytest.mark.slow
 def test_page(results):
   tables = halfspaces_rates_page.tables(results)
   for table in tables:
@@ -461,6 +463,7 @@ def test_page(results):
     assert root.tag.endswith("svg")
 
 
+@pytest.mark.slow
 def test_page_of_what_is_done(results):
   """Also before all cells are done, and with a search that hit its cap."""
   point = {**results["easy-dp"]["points"][2], "n": None, "censored": True}

@@ -179,6 +179,7 @@ def test_budgets_are_those_of_the_figure_each_once():
   assert halfspaces_cells.budgets(_TINY, "usps")[0] == (1.0, 1e-4)
 
 
+@pytest.mark.slow
 def test_results(done):
   results = done.results()
   literal = results["perceptron/literal-200"]
@@ -201,6 +202,7 @@ def test_results(done):
   assert attacked["free"] == sorted(attacked["free"], reverse=True)
 
 
+@pytest.mark.slow
 def test_proven_is_what_the_accountant_says(done):
   row = done.results()["perceptron/literal-200"]["rows"][1]
   count = done.dataset.num_train
@@ -248,6 +250,7 @@ def test_crossing_by_hand():
   assert halfspaces_page.crossing(row, [0.0, 0.5, 1.0], attacked) is None
 
 
+@pytest.mark.slow
 def test_no_claim_stands_alone(done):
   for table in done.tables(done.results()):
     if "claimed dp_epsilon" in table.head:
@@ -265,6 +268,7 @@ def test_no_claim_stands_alone(done):
   assert "certified" not in text
 
 
+@pytest.mark.slow
 def test_page_and_figures(done):
   page = done.folder.file("table.md").read_text(encoding="utf-8")
   assert "Robust accuracy in % by l_2 radius, exact" in page
@@ -281,6 +285,7 @@ def test_rows_of_norm_one(digits):
   np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_network_is_a_keras_file(done):
   path = done.folder.file("cnn-4/run/model.keras")
   loaded = models.load_model(path)

@@ -72,6 +72,7 @@ def done(tmp_path_factory):
   return experiment
 
 
+@pytest.mark.slow
 def test_a_model_of_robust_training_is_read_and_not_changed(done, tmp_path):
   """The folder of another run stands for that of robust_training."""
   name = "digits-natural"
@@ -108,6 +109,7 @@ def test_the_condition_of_an_older_training_is_that_of_its_run(tmp_path):
   assert found["condition"] == "only on Sundays"
 
 
+@pytest.mark.slow
 def test_a_model_of_other_data_is_refused(done):
   home = run_folder.RunFolder(done.folder.file("digits-natural"))
   digits = data.load("digits").take(200)
@@ -170,6 +172,7 @@ def test_left_out_rows_are_one_of_each_class_and_never_kept():
 # A tiny run.
 
 
+@pytest.mark.slow
 def test_results(done):
   results = done.results()
   assert set(results) == {cell.name for cell in done.cells}
@@ -196,6 +199,7 @@ def test_results(done):
   assert results["digits-pgd-without_0/train"]["num_train"] == 290
 
 
+@pytest.mark.slow
 def test_parts_agree_with_each_other(done):
   """Radius 0 is I_B, radius 1 and temperature 1 are I_A of the main cell."""
   results = done.results()
@@ -219,6 +223,7 @@ def test_parts_agree_with_each_other(done):
   assert parts[0] == round(120 * right)
 
 
+@pytest.mark.slow
 def test_outputs_are_made_once(done, monkeypatch):
   folder = done.folder.file("digits-pgd/run/nonprivate/membership")
   assert {"attacked.npz", "targeted.npz"} <= {p.name for p in folder.iterdir()}
@@ -228,6 +233,7 @@ def test_outputs_are_made_once(done, monkeypatch):
   assert again["strategies"] == done.results()["digits-pgd/infer"]["strategies"]
 
 
+@pytest.mark.slow
 def test_resume_keeps_what_is_done(done, monkeypatch):
   again = _experiment(done.folder.path)
   again.open(resume=True)
@@ -249,6 +255,7 @@ def _rows(text, start):
   ]
 
 
+@pytest.mark.slow
 def test_page_shows_no_claim_alone(done):
   text = done.folder.file("table.md").read_text()
   private = _rows(text, "PGD, private")
@@ -268,6 +275,7 @@ def test_page_shows_no_claim_alone(done):
     xml.etree.ElementTree.parse(done.folder.file(f"{name}.svg"))
 
 
+@pytest.mark.slow
 def test_results_are_plain_json(done):
   text = done.folder.file("results.json").read_text()
   assert json.loads(text)["cells"].keys() == done.results().keys()

@@ -305,6 +305,7 @@ def test_only_proven_right_rows_are_verified():
   assert found.tolist() == [True, False, False, False]
 
 
+@pytest.mark.slow
 def test_results(done):
   results = done.results()
   assert len(results) == len(done.cells)
@@ -331,6 +332,7 @@ def test_results(done):
   assert results["digits-pgd/train"]["proven"] is None
 
 
+@pytest.mark.slow
 def test_models_are_kept_for_later_experiments(done, datasets):
   folder = run_folder.RunFolder(done.folder.file("digits-pgd"))
   model = training.load_run(folder)
@@ -351,6 +353,7 @@ def _rows(text, start):
   ]
 
 
+@pytest.mark.slow
 def test_page_shows_no_claim_alone(done):
   text = done.folder.file("table.md").read_text()
   private = _rows(text, "PGD, private")
@@ -369,6 +372,7 @@ def test_page_shows_no_claim_alone(done):
   xml.etree.ElementTree.parse(done.folder.file("accuracy.svg"))
 
 
+@pytest.mark.slow
 def test_page_says_what_was_cut(done):
   text = done.folder.file("table.md").read_text()
   assert "up to 40 test and as many training examples" in text
@@ -378,6 +382,7 @@ def test_page_says_what_was_cut(done):
   assert "batch_size 50, learning_rate 0.002, seed 3" in row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "condition"),
   [("digits-pgd", ""), ("digits-private_pgd-3", run_facts.CONDITION)],
@@ -451,6 +456,7 @@ def test_mnist_stands_beside_what_its_authors_published():
   assert spec.shows_any
 
 
+@pytest.mark.slow
 def test_resume_keeps_what_is_done(done, datasets, monkeypatch):
   again = robust_training.Experiment(
     str(done.folder.path), "tiny", _TINY, datasets, "a command"

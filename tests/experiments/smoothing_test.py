@@ -165,6 +165,7 @@ def test_holdout_replaces_the_test_images(digits):
   assert "The last 100 training images" in found.split
 
 
+@pytest.mark.slow
 def test_results_are_proven_and_complete(done):
   results = done.results()
   assert list(results) == [cell.name for cell in done.cells]
@@ -183,6 +184,7 @@ def test_results_are_proven_and_complete(done):
       assert result["fallen"] == 0
 
 
+@pytest.mark.slow
 def test_the_table_has_claimed_proven_and_audited(done):
   text = done.folder.file("table.md").read_text()
   lines = [line for line in text.splitlines() if line.startswith("| The fl")]
@@ -194,6 +196,7 @@ def test_the_table_has_claimed_proven_and_audited(done):
     assert audited == "not run"
 
 
+@pytest.mark.slow
 def test_the_page_is_whole(done):
   page = done.folder.file("table.md").read_text()
   assert page.count(".svg)") == 1
@@ -203,6 +206,7 @@ def test_the_page_is_whole(done):
   assert xml.etree.ElementTree.fromstring(svg) is not None
 
 
+@pytest.mark.slow
 def test_the_legend_names_every_curve_once(done):
   results = done.results()
   del results["flagship-3-0.25/certify-0.25-50"]
@@ -218,6 +222,7 @@ def test_the_legend_names_every_curve_once(done):
   ]
 
 
+@pytest.mark.slow
 def test_published_figures_stand_beside_ours(done):
   record = {**done.record, "dataset": "mnist"}
   made = smoothing_page.tables(record, done.results())
@@ -253,6 +258,7 @@ def test_accuracy_between_radii_is_that_of_the_larger_one():
   assert found == [0.9, 0.8, 0.8, 0.5, 0.0]
 
 
+@pytest.mark.slow
 def test_claimed_sizes_stand_beside_proven_ones(tmp_path, digits):
   changes = {
     "l2_clip_norm": 0.1,

@@ -223,6 +223,7 @@ def test_refusals(tmp_path, names, out, message):
   assert not (tmp_path / out).exists()
 
 
+@pytest.mark.slow
 def test_binary_compares(tmp_path):
   first, second = _run(tmp_path / "a"), _run(tmp_path / "b", _dataset)
   out = tmp_path / "c.html"

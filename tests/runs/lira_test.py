@@ -103,6 +103,7 @@ def test_points_learnt_by_heart_are_found_and_written(tmp_path):
   assert source.built == 9
 
 
+@pytest.mark.slow
 def test_private_references_have_no_seed_and_are_named(tmp_path):
   """They are trained on the private records, like the run itself."""
   dataset = data.load("digits")

@@ -55,6 +55,7 @@ def test_audit_of_a_sound_mechanism_stays_below_its_budget():
 # Who sees the weights only.
 
 
+@pytest.mark.slow
 def test_weights_tell_a_label_exactly_behind_a_narrow_layer():
   """Fewer last hidden units than classes: one step, 200 runs each.
 
@@ -147,6 +148,7 @@ def test_weights_tell_a_label_behind_a_wide_layer():
 # Who sees the model file, which holds the draws: predictions need them.
 
 
+@pytest.mark.slow
 def test_model_file_tells_which_data_set_it_was_after_any_number_of_steps():
   """Training is deterministic given the draws: simulate both, compare."""
   runs, classes = 40, 3

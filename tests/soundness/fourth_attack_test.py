@@ -78,7 +78,13 @@ def _killed_before_the_first_step(method, **kwargs):
       {},
       "relevance_budget",
     ),
-    (_secure, {}, {"redistribution": np.ones(5)}, "redistribution"),
+    pytest.param(
+      _secure,
+      {},
+      {"redistribution": np.ones(5)},
+      "redistribution",
+      marks=pytest.mark.slow,
+    ),
     pytest.param(
       _sound_secure,
       {"public_data": small_runs.arrays(20, seed=1)},

@@ -63,11 +63,13 @@ def _noise_for(dp_epsilon):
   return high
 
 
+@pytest.mark.slow
 def test_an_audit_of_the_literal_reading_exceeds_its_claim():
   """Noise for one class, ten classes published: claimed 1."""
   assert _audited(_noise_for(1.0)) > 1.05
 
 
+@pytest.mark.slow
 def test_an_audit_of_the_joint_noise_stays_below_its_proof():
   assert _audited(math.sqrt(_CLASSES) * _noise_for(1.0)) < 1.0
 

@@ -230,6 +230,7 @@ def worlds():
   ]
 
 
+@pytest.mark.slow
 def test_audit_of_the_released_step_refutes_its_claim():
   """400 runs of one step, of the 150,000 that a claimed 1.0 allows."""
   config = dataclasses.replace(MNIST, redistribution_sum=None, epochs=1, seed=0)
@@ -244,6 +245,7 @@ def test_audit_of_the_released_step_refutes_its_claim():
   assert "VIOLATED" in statement.text()
 
 
+@pytest.mark.slow
 def test_audit_of_the_sound_step_stays_below_its_proof():
   """The same arithmetic; a sixteenth of its noise is caught."""
   config = papers.SoundSecureSGDConfig(

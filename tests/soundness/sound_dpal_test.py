@@ -53,7 +53,10 @@ def clipped_sums(dpal, x, y):
   return flat
 
 
-@pytest.mark.parametrize("weight", [0.0, 1.5, 100.0])
+@pytest.mark.parametrize(
+  "weight",
+  [0.0, *(pytest.param(w, marks=pytest.mark.slow) for w in (1.5, 100.0))],
+)
 def test_clean_and_adversarial_terms_are_clipped_as_one(weight):
   """An example moves the sum by at most C, whatever xi is; others by none."""
   dpal, x, y = trained(adversarial_weight=weight, max_attack_eps=0.5)
@@ -80,7 +83,9 @@ def test_the_first_layer_is_a_function_of_the_release():
   assert len(dpal.network.trainable_variables) == 4
 
 
-@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize(
+  "mechanism", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)]
+)
 def test_moments_and_steps_are_composed(mechanism):
   dpal, _, _ = trained(moment_mechanism=mechanism)
   statement = dpal.privacy_statement()

@@ -34,6 +34,7 @@ def _audited(name):
   return repeated.statement(), found.audited
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name", ["group", pytest.param("branch", marks=pytest.mark.slow)]
 )

@@ -65,7 +65,14 @@ def _prepared(**changes):
   return method
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+  "variant",
+  [
+    # "all" has an attack too.
+    pytest.param(name, marks=pytest.mark.slow if name == "smoothadv" else ())
+    for name in VARIANTS
+  ],
+)
 def test_one_clipped_gradient_an_example_whatever_the_terms(variant):
   """Fast engine = the sum of clipped gradients of batches of one."""
   method = _prepared(**VARIANTS[variant], l2_clip_norm=0.05)

@@ -86,6 +86,7 @@ def test_the_key_decides_on_the_moments():
   assert (cases.begin(cases.make(), None) != first).all()
 
 
+@pytest.mark.slow
 def test_same_seed_same_run():
   first, second = (
     cases.fit(cases.make(seed=1, epochs=0.25, adversarial_weight=1.0))
@@ -283,6 +284,7 @@ def test_without_attack_it_is_dp_sgd_above_a_fixed_layer():
   )
 
 
+@pytest.mark.slow
 def test_training_learns_within_its_budget():
   rng = np.random.default_rng(0)
   x = rng.uniform(-1, 1, (1500, *cases.SHAPE)).astype("float32")

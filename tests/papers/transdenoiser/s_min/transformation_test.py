@@ -150,7 +150,13 @@ _MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", _MODELS)
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=pytest.mark.slow if name == "layer_norm" else ())
+    for name in _MODELS
+  ],
+)
 def test_gram_equals_loop(name):
   model = _MODELS[name]()
   x = loops.random((4, *model.input_shape[1:])).astype("float32")
