@@ -97,7 +97,7 @@ def test_training_noise_is_fresh_for_each_example_and_has_its_law():
   images, labels = tf.zeros([4000, 2]), tf.zeros([4000], tf.int64)
 
   def noise(seed):
-    losses, _ = method._example_losses((images, labels), tf.constant([seed, 0]))
+    losses, _ = method.example_losses((images, labels), tf.constant([seed, 0]))
     return np.log(np.expm1(losses.numpy().astype(float)))
 
   draws = noise(1)
@@ -114,8 +114,8 @@ def test_copies_of_an_example_have_noise_of_their_own():
   for one in (method, other):
     one.simulate(64)
   x, y = (tf.constant(part) for part in arrays())
-  losses, _ = method._example_losses((x, y), tf.constant([1, 2]))
-  single, _ = other._example_losses((x, y), tf.constant([1, 2]))
+  losses, _ = method.example_losses((x, y), tf.constant([1, 2]))
+  single, _ = other.example_losses((x, y), tf.constant([1, 2]))
   assert losses.shape == [64]
   # Averages of four draws spread less around the loss without noise.
   plain = tf.nn.sparse_softmax_cross_entropy_with_logits(y, method(x))

@@ -226,7 +226,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     )
     super().prepare(plan, shape, value_range, num_classes)
 
-  def _example_losses(self, batch, seed):
+  def example_losses(self, batch, seed):
     """Clean and adversarial cross-entropy of each example, over K copies."""
     images, labels = batch
     config = self.config
@@ -235,7 +235,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     if config.adversarial_weight:
       # One size a step: of the step's seed, whoever shares a chunk.
       size = config.max_attack_eps * tf.random.stateless_uniform(
-        [], self._state.seed(_SIZE_STREAM)
+        [], self.run_state.seed(_SIZE_STREAM)
       )
       terms.append(
         self._attack(

@@ -177,7 +177,7 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     scale = self.config.hidden_noise * hidden_noise.kernel_norm(kernel)
     return scale * tf.sqrt(self.redistribution)
 
-  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+  def training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
     """Logits of each copy under a fresh draw of its own."""
     seed = randomness.fold_in(seed, _NOISE_STREAM)
     hidden = self._place.before(images, training=True)
