@@ -102,8 +102,7 @@ class DPSGDConfig(BudgetConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    validate.instance(objective_lib.Objective, objective=self.objective)
-    self.objective.check_copies(self.augmentation)
+    objective_lib.require(self.objective, self.augmentation)
     if self.objective.mixes:
       raise ValueError(
         "Expected an objective that keeps the examples of a batch apart, so"

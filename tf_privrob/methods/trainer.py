@@ -85,8 +85,7 @@ class TrainingConfig(PlainConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    validate.instance(objective_lib.Objective, objective=self.objective)
-    self.objective.check_copies(self.augmentation)
+    objective_lib.require(self.objective, self.augmentation)
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
