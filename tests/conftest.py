@@ -12,7 +12,6 @@ import gc
 import os
 import pathlib
 import random
-import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -29,6 +28,8 @@ if _WORKERS > 1:
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
+
+from tests import foreign  # noqa: E402
 
 # The same examples in every run, and no time limit on a busy machine.
 hypothesis.settings.register_profile(
@@ -61,9 +62,9 @@ def _initial_weights(request):
   A test that sets a global seed of Keras' would have it draw them otherwise
   from then on: the next test begins without.
   """
-  keras = sys.modules.get("keras.src.backend")
-  if keras is not None:
-    vars(keras._SEED_GENERATOR).pop("generator", None)
+  seeds = foreign.keras_seeds()
+  if seeds is not None:
+    vars(seeds).pop("generator", None)
   random.seed(_place_free(request.node))
 
 

@@ -422,8 +422,10 @@ def test_models_are_few_classes_below_keras():
 
 # Documented names of namedtuples and of os, which only look private.
 _PUBLIC_IN_SPITE = ("_exit", "_replace")
-# Private names of other objects that tests touch; may only shrink.
-_MOST_PRIVATE = 134
+# The one file that may touch private names: those of other libraries.
+_FOREIGN = _ROOT / "tests" / "foreign.py"
+# All are in tests of papers/dpal, papers/halfspaces and papers/transdenoiser.
+_PRIVATE_NAMES_LEFT = 29
 
 
 def _private_names(tree):
@@ -439,13 +441,14 @@ def _private_names(tree):
   ]
 
 
-def test_tests_touch_no_more_private_names():
+def test_tests_touch_no_private_names():
   found = [
     f"{path.relative_to(_ROOT)}: {name}"
     for path in _sources(_ROOT / "tests")
+    if path != _FOREIGN
     for name in _private_names(ast.parse(path.read_text(encoding="utf-8")))
   ]
-  assert len(found) == _MOST_PRIVATE, "lower the number, or give a public seam"
+  assert len(found) == _PRIVATE_NAMES_LEFT, found
 
 
 def test_a_private_name_is_seen():

@@ -9,11 +9,13 @@ in a file of its own below `nonprivate/`, so that the rest can be shown.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
+from typing import Callable
 
 import numpy as np
 
@@ -138,3 +140,26 @@ class RunFolder:
     """Adds a line, on the disk when it returns."""
     line = json.dumps(files.to_jsonable(row), allow_nan=False)
     files.append(self.file(name), line + "\n")
+
+
+def alone(lock: str, meaning: str) -> Callable[[Callable], Callable]:
+  """Decorates a function of a run folder, which one process runs at a time.
+
+  Args:
+    lock: The lock file in the folder.
+    meaning: What the function does, before the path of the folder.
+
+  Returns:
+    A decorator; what it makes raises a ValueError while another process is at
+    it.
+  """
+
+  def decorate(function):
+    @functools.wraps(function)
+    def locked(folder, *args, **kwargs):
+      with files.locked(folder.file(lock), f"{meaning} {folder.path}"):
+        return function(folder, *args, **kwargs)
+
+    return locked
+
+  return decorate

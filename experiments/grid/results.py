@@ -83,11 +83,11 @@ def _group(study, group, store, folder, written) -> str:
     experiment, experiment.results(), count, folder, prefix, "##"
   )
   written += paths
-  lines += grid_page.lines(_origins(experiment, found), "###")
+  lines += grid_page.lines(origins(experiment, found), "###")
   return "\n".join(lines)
 
 
-def _origins(experiment, found) -> grid_page.Table:
+def origins(experiment, found) -> grid_page.Table:
   """Where, when and by which command each cell was measured."""
   cells = {cell.name: cell for cell in experiment.cells}
   rows = []

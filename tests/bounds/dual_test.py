@@ -65,6 +65,10 @@ def test_the_published_bound_in_a_plain_loop(eps):
     np.testing.assert_allclose(found[row], expected, atol=1e-5)
 
 
+# Layers whose outputs are the inputs of the last ReLU.
+_BEFORE_LAST_RELU = {"mlp": -3, "residual": -5}
+
+
 def _exact_and_estimates(name, k, seeds):
   """Radii before the last ReLU: exact, and by k projections for each seed."""
   network = networks.build(name)
@@ -72,8 +76,10 @@ def _exact_and_estimates(name, k, seeds):
   program = program_lib.read(network)
   box = domain_lib.Box(tf.constant(x), tf.fill(x.shape, EPS))
   last = max(i for i, s in enumerate(program.steps) if s.is_activation)
-  walk = bounds.Dual(intersect=False)._prepared(program, box)
-  low, high = walk.bands[last]
+  before = network.layers[_BEFORE_LAST_RELU[name]].output
+  low, high = bounds.Dual(intersect=False).output_bounds(
+    tf.keras.Model(network.inputs, before), x, EPS
+  )
   radii = []
   for seed in seeds:
     ends = projection.relu_bounds(program, box, k, seed)[last]

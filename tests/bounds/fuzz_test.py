@@ -161,15 +161,7 @@ def _caught(domain, seeds):
 
 
 @pytest.mark.parametrize(
-  "broken",
-  [
-    law_test._NoAbsolute(),
-    law_test._NoBias(),
-    law_test._SlopeAtTheCentre(),
-    law_test._FreeRadiusForgotten("switch"),
-    law_test._SignedErrors("box"),
-  ],
-  ids=lambda broken: type(broken).__name__,
+  "broken", law_test.BROKEN.values(), ids=law_test.BROKEN
 )
 def test_a_broken_rule_escapes(broken):
   assert _caught(broken, QUICK) > 0

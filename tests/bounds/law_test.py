@@ -255,17 +255,19 @@ class _SignedErrors(bounds.HybridZonotope):
     return super().box(element)._replace(radius=radius)
 
 
-@pytest.mark.parametrize(
-  "broken",
-  [
+BROKEN = {
+  type(broken).__name__: broken
+  for broken in (
     _NoAbsolute(),
     _NoBias(),
     _SlopeAtTheCentre(),
     _FreeRadiusForgotten("switch"),
     _SignedErrors("box"),
-  ],
-  ids=lambda broken: type(broken).__name__,
-)
+  )
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
 def test_a_broken_rule_is_caught(broken):
   found = [outside(broken, name, 1e-5) for name in ("mlp", "conv", "kink")]
   assert sum(found) > 0

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import foreign
 from tf_privrob import bounds
 from tf_privrob import certify
 from tf_privrob import layers as privrob_layers
@@ -97,7 +98,7 @@ def test_a_function_that_a_layer_was_given_is_refused(function):
 
 def test_a_history_that_was_changed_is_refused():
   model = dense(_layers.Dense(3))
-  model.outputs[0]._keras_history = dense().outputs[0]._keras_history
+  foreign.give_history(model.outputs[0], dense().outputs[0])
   with pytest.raises(ValueError, match="as Keras made it"):
     certify.VerifiedBound(0.1).certify(model, X)
 
@@ -171,7 +172,8 @@ def test_filters_beside_the_weights_count():
   layer = next(
     part for part in model.layers if type(part) is privrob_layers.Scattering
   )
-  layer._waves = 10 * layer._waves
+  waves, _ = layer.filters
+  waves *= 10
   assert models.model_hash(model) != before
 
 

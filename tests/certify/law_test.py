@@ -113,6 +113,6 @@ def test_a_deterministic_row_never_fails(true_radius):
 
 
 def test_the_wrong_dual_norm_is_caught(monkeypatch):
-  monkeypatch.setitem(margin._DUAL, "l2", np.inf)
+  monkeypatch.setitem(margin.DUAL_ORDERS, "l2", np.inf)
   rate, _ = margin_failures(0.1)
   assert rate == 1

@@ -141,7 +141,7 @@ class Case:
 
 
 def _without_random_start(method):
-  method._attack = dataclasses.replace(method._attack, random_start=False)
+  method.attack = dataclasses.replace(method.attack, random_start=False)
 
 
 def _dp_sgd():

@@ -39,8 +39,8 @@ def _caught(match, case, kind, first=False, quiet=False, **changes):
 class MixingLoss(methods.DPSGD):
   """The mean of the chunk is taken off, where no derivative shows it."""
 
-  def _training_logits(self, images, seed):
-    logits = super()._training_logits(images, seed)
+  def training_logits(self, images, seed):
+    logits = super().training_logits(images, seed)
     return logits - tf.stop_gradient(tf.reduce_mean(logits, axis=0))
 
 
@@ -66,7 +66,7 @@ def _with_gradients(kind):
     def _make_gradients(self, jit_compile):
       del jit_compile
       norm = self.config.l2_clip_norm
-      return kind(self._example_losses, self.network, norm)
+      return kind(self.example_losses, self.network, norm)
 
   return Broken
 
@@ -89,13 +89,13 @@ def test_a_precision_that_one_row_chooses_for_its_chunk_is_caught():
 class SizePerChunk(papers.SoundDPAL):
   """The attack's size is drawn for each chunk, as it once was."""
 
-  def _example_losses(self, batch, seed):
-    state = self._state
-    self._state = _ChunkState(seed)
+  def example_losses(self, batch, seed):
+    state = self.run_state
+    self.run_state = _ChunkState(seed)
     try:
-      return super()._example_losses(batch, seed)
+      return super().example_losses(batch, seed)
     finally:
-      self._state = state
+      self.run_state = state
 
 
 class _ChunkState:
@@ -122,8 +122,8 @@ class HalfNoise(methods.DPSGD):
   """Less noise than the statement says."""
 
   def _noisy_sum(self, total):
-    sensitivity = self._clipped.sensitivity()
-    stddev = self._plan.noise_multiplier * sensitivity / 2
+    sensitivity = self.clipped_gradients.sensitivity()
+    stddev = self.settled_plan.noise_multiplier * sensitivity / 2
     return self.outlet.gaussian(total.gradients, stddev, sensitivity)
 
 
@@ -131,7 +131,7 @@ class MeanBeforeNoise(methods.DPSGD):
   """The sum is divided by the size that was drawn, then gets noise."""
 
   def _noisy_sum(self, total):
-    share = self._plan.sampler.expected_batch_size / tf.maximum(total.count, 1)
+    share = self.sampler.expected_batch_size / tf.maximum(total.count, 1)
     share = tf.cast(share, tf.float64)
     scaled = [share * gradient for gradient in total.gradients]
     return super()._noisy_sum(total._replace(gradients=scaled))
@@ -141,7 +141,7 @@ class MeanAfterNoise(methods.DPSGD):
   """The noisy sum is divided by the size that was drawn."""
 
   def _noisy_sum(self, total):
-    share = self._plan.sampler.expected_batch_size / tf.maximum(total.count, 1)
+    share = self.sampler.expected_batch_size / tf.maximum(total.count, 1)
     share = tf.cast(share, tf.float64)
     noisy = super()._noisy_sum(total)
     return noisy.map(lambda tensors: [share * tensor for tensor in tensors])
@@ -151,7 +151,7 @@ class NoiseByData(methods.DPSGD):
   """The noise is as large as the batch."""
 
   def _noisy_sum(self, total):
-    sensitivity = self._clipped.sensitivity()
+    sensitivity = self.clipped_gradients.sensitivity()
     return self.outlet.gaussian(
       total.gradients, [total.count] * len(total.gradients), sensitivity
     )

@@ -28,7 +28,6 @@ _COUNT = 11
 
 def _exact(method, name, x, y):
   """The sum without noise; a map is the mean over n, which is public."""
-  method._outlet = recording.Recorder()
   method.begin(x, y, examples.VALUE_RANGE)
   found = method.outlet.once_noted[name]
   return found * len(x) if name == "relevance" else found
@@ -36,6 +35,7 @@ def _exact(method, name, x, y):
 
 def _shifts(method, name, names, norm):
   """By canary, in the norm of the mechanism."""
+  recording.simulate(method, examples.ROWS, examples.VALUE_RANGE)
   x, y = examples.arrays(method.network.input_shape[1:], _COUNT)
   without = _exact(method, name, x, y)
   found = {}
@@ -68,7 +68,7 @@ def test_moments_of_patches(mechanism):
   method = cases.BY_GRADIENTS["SoundDPAL"].method(
     "poisson", moment_mechanism=mechanism, moment_clip=0.5
   )
-  query = method._query(examples.VALUE_RANGE)
+  query = method.moment_query(examples.VALUE_RANGE)
   upper = np.triu_indices(10)  # each entry is released once
   norm = np.linalg.norm if mechanism == "gaussian" else lambda d: _l1(d[upper])
   shifts = _shifts(method, "moments", _IN_RANGE, norm)
@@ -81,7 +81,7 @@ def test_moments_of_any_image_are_bounded_and_its_own(mechanism):
   method = cases.BY_GRADIENTS["SoundDPAL"].method(
     "poisson", moment_mechanism=mechanism, moment_clip=0.5
   )
-  query = method._query(examples.VALUE_RANGE)
+  query = method.moment_query(examples.VALUE_RANGE)
   x, y = examples.arrays(examples.IMAGE)
   before = query.parts(tf.constant(x)).numpy()
   order = 2 if mechanism == "gaussian" else 1

@@ -132,11 +132,18 @@ class Recorder(outlet_lib.Simulation):
     return super().rest_without_noise(tensors)
 
 
-class Bench:
-  """A method whose steps are run on any data, from the same weights.
+def simulate(method, num_examples: int, value_range) -> Recorder:
+  """Makes a method ready to release to a recorder.
 
   The trial of the loss that comes before the first step (`gradients.checking`)
   is left out: whatever it lets pass, the step itself has to keep the law.
+  """
+  with mock.patch.object(gradients.ClippedGradients, "check"):
+    return method.simulate(num_examples, value_range, outlet=Recorder())
+
+
+class Bench:
+  """A method whose steps are run on any data, from the same weights.
 
   Args:
     method: not yet prepared.
@@ -149,9 +156,7 @@ class Bench:
 
   def __init__(self, method, num_examples, value_range, x, y, ready=None):
     self.method = method
-    self.outlet = Recorder()
-    with mock.patch.object(gradients.ClippedGradients, "check"):
-      method.simulate(num_examples, value_range, outlet=self.outlet)
+    self.outlet = simulate(method, num_examples, value_range)
     method.begin(x, y, value_range)
     if ready is not None:
       ready(method)

@@ -197,7 +197,7 @@ def _forged(**changes):
     about = {**json.loads(str(arrays["about"])), **changes}
     arrays["about"] = np.array(json.dumps(about))
     del arrays["sha256"]
-    arrays["sha256"] = np.array(checkpoint._digest(arrays))
+    arrays["sha256"] = np.array(checkpoint.digest(arrays))
 
   return _resaved(change)
 

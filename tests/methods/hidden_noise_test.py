@@ -3,6 +3,7 @@ import pytest
 import tensorflow as tf
 
 from tf_privrob.methods import hidden_noise
+from tf_privrob.methods import noise_place
 
 _layers = tf.keras.layers
 
@@ -75,13 +76,13 @@ def test_gradients_are_those_of_each_example_alone(name):
 @pytest.mark.parametrize("name", ["row-wise", "row-wise, not known"])
 def test_every_example_is_a_batch_of_its_own(name, monkeypatch):
   sizes = []
-  original = hidden_noise._hidden_gradient
+  original = noise_place.NoisePlace.before
 
-  def spy(place, images, labels):
+  def spy(place, images):
     sizes.append(images.shape[0])
-    return original(place, images, labels)
+    return original(place, images)
 
-  monkeypatch.setattr(hidden_noise, "_hidden_gradient", spy)
+  monkeypatch.setattr(noise_place.NoisePlace, "before", spy)
   _gradients(_place(name), *_arrays())
   assert set(sizes) == {1}
 

@@ -62,7 +62,7 @@ class _Counting(method_lib.Method):
 
   def prepare(self, plan, shape, value_range, num_classes):
     self.calls.append(("prepare", tuple(shape), num_classes))
-    self._state = method_lib.RunState()
+    self.run_state = method_lib.RunState()
     self.optimizer.build(self.network.trainable_variables)
 
   def train_step(self, batch):
@@ -255,9 +255,9 @@ def test_seeds_of_steps_and_streams_never_meet():
 
 def test_averages_are_exchanged_and_come_back():
   method = _method()
-  method._state = method_lib.RunState(method.network.trainable_variables)
+  method.run_state = method_lib.RunState(method.network.trainable_variables)
   start = [w.copy() for w in method.network.get_weights()]
-  for average in method._state.averages:
+  for average in method.run_state.averages:
     average.assign(average + 1)
   method.swap_average()
   for a, b in zip(start, method.network.get_weights()):

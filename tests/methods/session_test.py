@@ -121,7 +121,9 @@ class _Draws(tf.keras.callbacks.Callback):
 
   def on_train_batch_begin(self, batch, logs=None):
     rows = self.model.session.nonprivate_rows()
-    self.found.append((rows.tolist(), self.model._state.key.numpy().tolist()))
+    self.found.append(
+      (rows.tolist(), self.model.run_state.key.numpy().tolist())
+    )
 
 
 @pytest.mark.usefixtures("one_noise")

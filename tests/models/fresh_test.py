@@ -2,13 +2,13 @@
 
 import json
 import random
-import sys
 import zipfile
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import foreign
 from tf_privrob import layers as privrob_layers
 from tf_privrob import models
 from tf_privrob import randomness
@@ -71,8 +71,7 @@ def test_without_a_seed_they_are_new_each_time():
 
 def test_the_seed_of_a_script_does_not_decide(monkeypatch):
   """What tf.keras.utils.set_random_seed sets must not tie two runs together."""
-  initializers = sys.modules[_initializers.Initializer.__module__]
-  source, weights = initializers.backend._SEED_GENERATOR, []
+  source, weights = foreign.keras_seeds(), []
   for _ in range(2):
     generator = random.Random(3)
     monkeypatch.setattr(source, "generator", generator, raising=False)
@@ -294,7 +293,7 @@ def _by_name(name, seed=None):
   return models.by_name(name, (16, 16, channels), 4, seed, **settings)
 
 
-def _all_networks():
+def all_networks():
   for name in models.NAMES:
     large = [pytest.mark.slow] if name == "ibp_large" else []
     yield pytest.param(name, _by_name, marks=large)
@@ -306,7 +305,7 @@ def _constants(weights):
   return [w for w in weights if w.size > 1 and not np.ptp(w)]
 
 
-@pytest.mark.parametrize(("name", "build"), _all_networks())
+@pytest.mark.parametrize(("name", "build"), all_networks())
 def test_our_networks_are_redrawn_as_they_are_built(name, build):
   network = build(name)
   fixed = _constants(network.get_weights())
@@ -393,7 +392,7 @@ class _Owner(_Trunk):
     return self.scale * super().call(x)
 
 
-def _owner():
+def owner():
   network = _Owner(_layers.Dense(4), 3)
   network(np.zeros([2, 6], "float32"))
   return network
@@ -416,7 +415,7 @@ def _with_moving_averages():
     (lambda: _sequential(_Stubborn(np.zeros(6))), "layer 'private__stubborn"),
     (lambda: _sequential(_Late()), r"_Late does not allow it .trainable_weigh"),
     (lambda: _sequential(_Sharing(2)), "shares its weights"),
-    (_owner, r"_Owner does not allow it"),
+    (owner, r"_Owner does not allow it"),
     (
       lambda: _sequential(
         _layers.Dense(

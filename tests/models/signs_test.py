@@ -11,7 +11,7 @@ _layers = tf.keras.layers
 _initializers = tf.keras.initializers
 
 
-@pytest.mark.parametrize(("name", "build"), fresh_test._all_networks())
+@pytest.mark.parametrize(("name", "build"), fresh_test.all_networks())
 def test_no_false_alarm_on_our_networks(name, build, tmp_path):
   for seed in (None, 0):
     assert models.signs_of_training(build(name, seed)) is None
@@ -108,7 +108,7 @@ def test_counters_are_seen():
 
 
 def test_what_cannot_be_made_again_is_left_out():
-  network = fresh_test._owner()
+  network = fresh_test.owner()
   assert models.signs_of_training(network) is None
   unbuilt = tf.keras.Sequential([_layers.Dense(3)])
   assert models.signs_of_training(unbuilt) is None

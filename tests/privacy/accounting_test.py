@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tests import foreign
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob.privacy import accounting
@@ -198,8 +199,8 @@ def test_group_parity_with_tf_privacy():
   lib = pytest.importorskip(
     "tensorflow_privacy.privacy.analysis.compute_dp_sgd_privacy_lib"
   )
-  expected = lib._compute_dp_sgd_user_privacy(
-    15, 1.3, 1e-5, 2, False, 250 / 60000, lib.AccountantType.RDP
+  expected = foreign.user_privacy(
+    lib, 15, 1.3, 1e-5, 2, False, 250 / 60000, lib.AccountantType.RDP
   )
   run = privacy.poisson_sgd(1.3, 250 / 60000, 3600)
   found = privacy.group_dp_epsilon(run, 1e-5, 2, "rdp")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
+from tests import foreign
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob.mechanisms import gaussian as gaussian_lib
@@ -46,7 +47,7 @@ def test_the_gaussian_is_above_the_profile_everywhere(run):
   ).self_compose(steps)
   grid = np.sort(np.random.default_rng(1).uniform(0, 12, 2000))
   gaussian = np.maximum(gaussian_lib.gaussian_profile(mu, grid), 1e-10)
-  for pmf in (pld._pmf_remove, pld._pmf_add):
+  for pmf in foreign.directions(pld):
     assert np.all(pmf.get_delta_for_epsilon(grid) <= gaussian * (1 + 1e-3))
   # No smaller mu would do: one that is 1% below is exceeded somewhere.
   less = np.maximum(gaussian_lib.gaussian_profile(0.99 * mu, grid), 1e-10)

@@ -42,10 +42,10 @@ def test_charges_are_on_the_disk_at_once(path):
 
 def test_synced_before_charge_returns(path, monkeypatch):
   synced = []
-  real = ledger_file._sync
+  real = ledger_file.sync_data
   monkeypatch.setattr(
     ledger_file,
-    "_sync",
+    "sync_data",
     lambda fd: (real(fd), synced.append(os.fstat(fd).st_size)),
   )
   folders = []
@@ -315,7 +315,7 @@ def test_interrupted_charge_closes_the_ledger(path, monkeypatch):
   def interrupt(fd):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(ledger_file, "_sync", interrupt)
+  monkeypatch.setattr(ledger_file, "sync_data", interrupt)
   with pytest.raises(KeyboardInterrupt):
     ledger.charge()
   monkeypatch.undo()

@@ -11,9 +11,11 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import fft
 
+from tests import foreign
 from tf_privrob import privacy
 from tf_privrob.privacy import composition
 from tf_privrob.privacy import loss_distribution
+from tf_privrob.privacy import renyi
 
 
 def _tilted(pmf, count, dp_epsilon):
@@ -22,11 +24,11 @@ def _tilted(pmf, count, dp_epsilon):
   Masses are multiplied by exp(s loss) before the transform, so that the loss of
   all is about dp_epsilon; and divided by it afterwards.
   """
-  interval, first = pmf._discretization, pmf._lower_loss
-  loss = (first + np.arange(pmf.size)) * interval
+  interval, first, masses = pmf
+  loss = (first + np.arange(masses.size)) * interval
 
   def tilt(s):
-    mass = pmf._probs * np.exp(s * (loss - loss[-1]))
+    mass = masses * np.exp(s * (loss - loss[-1]))
     return mass / mass.sum(), math.log(mass.sum()) + s * loss[-1]
 
   low, high = 0.0, 100.0
@@ -37,10 +39,10 @@ def _tilted(pmf, count, dp_epsilon):
   mass, log_scale = tilt(s)
   mean = mass @ loss
   spread = math.sqrt(count * (mass @ (loss - mean) ** 2)) / interval
-  size = fft.next_fast_len(int(max(2 * pmf.size, 40 * spread)))
+  size = fft.next_fast_len(int(max(2 * masses.size, 40 * spread)))
   centre = round(mean / interval)
   padded = np.zeros(size)
-  padded[(first - centre + np.arange(pmf.size)) % size] = mass
+  padded[(first - centre + np.arange(masses.size)) % size] = mass
   mass = fft.irfft(fft.rfft(padded) ** count, size)
   x = (fft.fftfreq(size, 1 / size) + count * centre) * interval
   used = (mass > 1e-9 * mass.max()) & (x > dp_epsilon)
@@ -58,9 +60,9 @@ def test_composed_profiles_are_upper_bounds(noise, prob, count):
   one = privacy_loss_distribution.from_gaussian_mechanism(
     noise, value_discretization_interval=interval, sampling_prob=prob
   )
-  both = [p.to_dense_pmf() for p in (one._pmf_remove, one._pmf_add)]
+  both = list(map(foreign.dense, foreign.directions(one)))
   found = loss_distribution.compose([(one, count)])
-  margin = max(d.margin for d in found._directions)
+  margin = found.dp_delta(1e4)  # all that is left, however large dp_epsilon
   for dp_delta in (1e-6, 1e-9, 1e-12):
     x = found.dp_epsilon(dp_delta)
     if dp_delta <= margin:
@@ -109,7 +111,7 @@ def test_different_gaussians_together(dp_delta):
 @pytest.mark.parametrize("dp_epsilon", [2.0, 1e-2, 1e-5, 1e-8, 1e-10, 1e-150])
 def test_divergences_of_laplace_noise_are_upper_bounds(dp_epsilon):
   orders = np.array([1.1, 1.5, 2.0, 4.0, 16.0, 64.0, 1024.0])
-  found = composition._laplace_rdp(dp_epsilon, orders)
+  found = renyi.laplace(dp_epsilon, orders)
   with mpmath.workdps(400):
     for a, bound in zip(map(mpmath.mpf, orders), map(mpmath.mpf, found)):
       up = a / (2 * a - 1) * mpmath.exp((a - 1) * mpmath.mpf(dp_epsilon))

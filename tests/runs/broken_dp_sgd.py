@@ -11,8 +11,8 @@ class HalfNoise(methods.DPSGD):
   """The noise has half the standard deviation that was accounted for."""
 
   def _noisy_sum(self, total):
-    sensitivity = self._clipped.sensitivity("add_or_remove_one")
-    stddev = self._plan.noise_multiplier * sensitivity / 2
+    sensitivity = self.clipped_gradients.sensitivity("add_or_remove_one")
+    stddev = self.settled_plan.noise_multiplier * sensitivity / 2
     return self.outlet.gaussian(total.gradients, stddev, sensitivity)
 
 
@@ -24,7 +24,7 @@ class NoClipping(methods.DPSGD):
       def sensitivity(inner, neighbouring="add_or_remove_one"):  # noqa: N805
         return self.config.l2_clip_norm
 
-    return Unclipped(self._example_losses, self.network, jit_compile)
+    return Unclipped(self.example_losses, self.network, jit_compile)
 
 
 class OneDraw(methods.DPSGD):
@@ -38,7 +38,7 @@ class OneDraw(methods.DPSGD):
     ]
 
   def _noisy_sum(self, total):
-    sums, first = total.gradients, self._state.step == 0
+    sums, first = total.gradients, self.run_state.step == 0
 
     def again(noisy):
       for drawn, n, s in zip(self._drawn, noisy, sums):
@@ -52,7 +52,7 @@ class WrongDivisor(methods.DPSGD):
   """Noise for the mean is added to it, and divided by the batch size again."""
 
   def _noisy_sum(self, total):
-    size = self._plan.sampler.expected_batch_size
+    size = self.sampler.expected_batch_size
     return (
       super()
       ._noisy_sum(total)
@@ -64,9 +64,9 @@ class NoisePerExample(methods.DPSGD):
   """A share of 1 / b for each of b examples: the sum has 1 / sqrt(b) of it."""
 
   def _noisy_sum(self, total):
-    size = int(self._plan.sampler.expected_batch_size)
-    sensitivity = self._clipped.sensitivity("add_or_remove_one")
-    share = self._plan.noise_multiplier * sensitivity / size
+    size = int(self.sampler.expected_batch_size)
+    sensitivity = self.clipped_gradients.sensitivity("add_or_remove_one")
+    share = self.settled_plan.noise_multiplier * sensitivity / size
     released = self.outlet.gaussian(total.gradients, share, sensitivity)
     for _ in range(size - 1):
       released = self.outlet.gaussian(released.tensors, share, sensitivity)

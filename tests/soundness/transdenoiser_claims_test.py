@@ -94,9 +94,11 @@ def test_theorem_2_a_longer_training_has_less_noise_in_each_step():
   rows, found = cases.batch(), []
   method = cases.prepared(units="sum")
   method.set_step(np.array([1, 2]), 0)
-  total = method._clipped.over_chunks(rows[:2], rows[2], method._state.seed(1))
+  total = method.clipped_gradients.over_chunks(
+    rows[:2], rows[2], method.run_state.seed(1)
+  )
   for steps in (1, 1_000_000, 10_000_000_000):
-    method._plan = dataclasses.replace(method._plan, steps=steps)
+    method.settled_plan = dataclasses.replace(method.settled_plan, steps=steps)
     found.append(method._extra_stddev(total).numpy())
   assert np.all(found[0] > found[1])
   assert np.all(found[1] > found[2])

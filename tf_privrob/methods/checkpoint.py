@@ -79,7 +79,7 @@ def save(
     "ledger_checksum": ledger_checksum,
   }
   arrays = {"about": np.array(json.dumps(about)), **_named(variables)}
-  arrays["sha256"] = np.array(_digest(arrays))
+  arrays["sha256"] = np.array(digest(arrays))
   folder = pathlib.Path(folder)
   path = folder / f"step-{step:09d}.npz"
   files.remove_drafts(folder)  # the ledger's lock keeps others out
@@ -158,7 +158,7 @@ def _read(path: pathlib.Path, number: int) -> tuple[dict, dict]:
   try:
     arrays = files.read_arrays(path)
     known, about = arrays.pop("sha256"), json.loads(str(arrays["about"]))
-    whole = str(known) == _digest(arrays) and about["step"] == number
+    whole = str(known) == digest(arrays) and about["step"] == number
     _require_types(about)
   except OSError as error:
     raise ValueError(f"it cannot be read ({error})") from error
@@ -261,11 +261,11 @@ def _plain(array: np.ndarray) -> np.ndarray:
   return array.view(f"u{array.dtype.itemsize}") if kind == "V" else array
 
 
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+def digest(arrays: Mapping[str, np.ndarray]) -> str:
   """SHA-256 over names, kinds, shapes and bytes."""
-  digest = hashlib.sha256()
+  found = hashlib.sha256()
   for name in sorted(arrays):
     array = arrays[name]
-    digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-    digest.update(array.tobytes())
-  return digest.hexdigest()
+    found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+    found.update(array.tobytes())
+  return found.hexdigest()

@@ -102,8 +102,7 @@ class DPSGDConfig(BudgetConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    validate.instance(objective_lib.Objective, objective=self.objective)
-    self.objective.check_copies(self.augmentation)
+    objective_lib.require(self.objective, self.augmentation)
     if self.objective.mixes:
       raise ValueError(
         "Expected an objective that keeps the examples of a batch apart, so"
@@ -141,9 +140,14 @@ class DPSGD(updates.ByObjective, method.Method):
     record: of an earlier training; set when a saved model is loaded.
     objective: in place of the one in the settings.
     **kwargs: Keras' own.
+
+  Attributes:
+    clipped_gradients: what clips and sums the gradients of a batch, with its
+      sensitivity, which `prepare` makes.
   """
 
   config_class = DPSGDConfig
+  clipped_gradients: gradients.ClippedGradients
 
   def refuse(self, network: tf.keras.Model) -> None:
     """Refuses layers that tie the examples of a batch together."""
@@ -166,11 +170,11 @@ class DPSGD(updates.ByObjective, method.Method):
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds what `train_step` uses and checks that examples stand alone."""
     self.settle_context(plan, value_range)
-    self._clipped = self._make_gradients(updates.compiles(self.config))
+    self.clipped_gradients = self._make_gradients(updates.compiles(self.config))
     rng = np.random.default_rng(0)
     images = rng.uniform(*value_range, (_CHECKED_EXAMPLES, *shape))
     labels = rng.integers(0, num_classes, _CHECKED_EXAMPLES)
-    self._clipped.check(
+    self.clipped_gradients.check(
       (tf.constant(images, tf.float32), tf.constant(labels, tf.int64)),
       sizes=(_CHECKED_ROWS,),
       rows=plan.sampler.physical_batch_size,
@@ -179,7 +183,7 @@ class DPSGD(updates.ByObjective, method.Method):
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     """What sums the gradients of a batch."""
     return gradients.ClippedGradients(
-      self._example_losses,
+      self.example_losses,
       self.network,
       self.config.l2_clip_norm,
       self.config.engine or self.objective.engine,
@@ -190,8 +194,8 @@ class DPSGD(updates.ByObjective, method.Method):
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: clipped sum over all chunks, noise once, update."""
     images, labels, mask = batch
-    state, plan = self._state, self._plan
-    total = self._clipped.over_chunks(
+    state, plan = self.run_state, self.settled_plan
+    total = self.clipped_gradients.over_chunks(
       (images, labels), mask, state.seed(_COPIES_STREAM)
     )
     variables = self.network.trainable_variables
@@ -203,22 +207,24 @@ class DPSGD(updates.ByObjective, method.Method):
       ]
     )
     self.apply(update, variables)
-    self._after_update()
+    self.after_update()
     state.step.assign_add(1)
     updates.average(state, variables, self.config.ema_decay)
     return self._step_metrics(total)
 
   def nonprivate_sum(self, images, labels, mask) -> list[tf.Tensor]:
     """The exact clipped sum of a logical batch: for audits and tests."""
-    seed = self._state.seed(_COPIES_STREAM)
-    return self._clipped.over_chunks((images, labels), mask, seed).gradients
+    seed = self.run_state.seed(_COPIES_STREAM)
+    return self.clipped_gradients.over_chunks(
+      (images, labels), mask, seed
+    ).gradients
 
   def _noisy_sum(self, total: gradients.ClippedSum) -> outlet_lib.Released:
     """The clipped sum of a logical batch with the noise of one step."""
-    if self._plan.noise_multiplier == 0:
+    if self.settled_plan.noise_multiplier == 0:
       return self.outlet.without_noise(total.gradients)
-    sensitivity = self._clipped.sensitivity("add_or_remove_one")
-    stddev = self._plan.noise_multiplier * sensitivity
+    sensitivity = self.clipped_gradients.sensitivity("add_or_remove_one")
+    stddev = self.settled_plan.noise_multiplier * sensitivity
     return self.outlet.gaussian(total.gradients, stddev, sensitivity)
 
   def _step_metrics(self, total: gradients.ClippedSum) -> dict[str, tf.Tensor]:
@@ -266,11 +272,13 @@ class DPSGD(updates.ByObjective, method.Method):
 
   def spent_dp_epsilon(self, steps: int) -> float:
     """The proven figure after `steps` steps, at the config's dp_delta."""
-    return training_plan.dp_epsilon(self.config, self._plan, steps)
+    return training_plan.dp_epsilon(self.config, self.settled_plan, steps)
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far, for the statement."""
-    self._run_record.update(training_plan.record(self._plan, steps, sessions))
+    self._run_record.update(
+      training_plan.record(self.settled_plan, steps, sessions)
+    )
 
 
 def _refuse_embeddings(network: tf.keras.Model) -> None:

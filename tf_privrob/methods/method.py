@@ -69,9 +69,14 @@ class Method(tf.keras.Model):
       the private data, e.g. "trained on ImageNet"; they are then kept. None:
       `fit` draws all weights anew, as the network's own configuration says.
     **kwargs: Keras' own.
+
+  Attributes:
+    run_state: counters of the run, which `prepare` makes.
+    settled_plan: what `fit` or `simulate` settled by `plan`; None before.
   """
 
   config_class: type
+  run_state: RunState
   # Which layers a subclass freezes and sets itself, before the first step.
   _own_layers: tuple[tf.keras.layers.Layer, ...] = ()
 
@@ -100,7 +105,7 @@ class Method(tf.keras.Model):
     self._public_weights = public_weights
     self._run_record = _Record(record or {})
     self._compile_arguments = None
-    self._plan = None
+    self.settled_plan = None
     self._session = None
     self._outlet = None
 
@@ -418,7 +423,7 @@ class Method(tf.keras.Model):
         run_dir, resume, (x, y), value_range, callbacks, nonprivate_logs
       )
       self.begin(x, y, value_range)
-      if self.plan(len(x), shape) != self._plan:
+      if self.plan(len(x), shape) != self.settled_plan:
         self._settle_plan(len(x), shape, value_range, classes)
       session.settle()
       note()  # never over the files of another run, which is refused by now
@@ -494,7 +499,7 @@ class Method(tf.keras.Model):
       arguments = dict(self._compile_arguments or {})
       self.compile(optimizer=self.make_optimizer(plan.steps), **arguments)
       self._compile_arguments = arguments
-    self._plan = plan
+    self.settled_plan = plan
     self.prepare(plan, shape, value_range, classes)
     checks.require_new_optimizer(self.optimizer, self.optimized_variables)
     self.outlet.forget_traces()
@@ -528,7 +533,7 @@ class Method(tf.keras.Model):
     return [
       *self.network.variables,
       *self.optimizer.variables,
-      *self._state.averages,
+      *self.run_state.averages,
     ]
 
   @property
@@ -551,24 +556,24 @@ class Method(tf.keras.Model):
   @property
   def sampler(self) -> data.Sampler:
     """Of the plan that `fit` or `simulate` settled."""
-    return self._plan.sampler
+    return self.settled_plan.sampler
 
   @property
   def planned_steps(self) -> int:
     """Steps of the whole run."""
-    return self._plan.steps
+    return self.settled_plan.steps
 
   def begin_session(self) -> None:
     """What a method draws once, when its first session begins."""
 
   def set_step(self, seed: np.ndarray, step: int) -> None:
     """Begins a step: its public seed and its number."""
-    self._state.key.assign(seed)
-    self._state.step.assign(step)
+    self.run_state.key.assign(seed)
+    self.run_state.step.assign(step)
 
   def swap_average(self) -> None:
     """Exchanges the trained weights and their moving average, if kept."""
-    pairs = zip(self._state.averages, self.network.trainable_variables)
+    pairs = zip(self.run_state.averages, self.network.trainable_variables)
     for average, variable in pairs:
       value = tf.identity(variable)
       variable.assign(average)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tf_privrob import data
 from tf_privrob import randomness
+from tf_privrob import validate
 
 _AUGMENTATION_STREAM, _ROWS_STREAM = 0, 1
 _Losses = tuple[tf.Tensor, dict[str, tf.Tensor]]
@@ -153,6 +154,12 @@ class Objective:
     """For a run that is `factor` times as long: its moments come later."""
     del factor
     return self
+
+
+def require(objective: Any, augmentation: str) -> None:
+  """Refuses what is no objective, or one that does not take these copies."""
+  validate.instance(Objective, objective=objective)
+  objective.check_copies(augmentation)
 
 
 def require_shifts(augmentation: str) -> None:

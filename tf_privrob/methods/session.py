@@ -74,7 +74,11 @@ class Session:
     rng = np.random.default_rng(0)
     rows = rng.uniform(*value_range, (_REHEARSED_ROWS, *shape))
     labels = rng.integers(0, num_classes, _REHEARSED_ROWS)
-    variables = [*model.state_variables(), model._state.key, model._state.step]
+    variables = [
+      *model.state_variables(),
+      model.run_state.key,
+      model.run_state.step,
+    ]
     before = [variable.numpy() for variable in variables]
     try:
       batches = iter(_rehearsed(model.sampler, rows.astype("float32"), labels))
@@ -113,7 +117,7 @@ class Session:
     found = gradients.may_end(network, network.trainable_variables, shape)
     if found:
       model._run_record["may_end"] = found
-      if getattr(model._plan, "noise_multiplier", 1.0):
+      if getattr(model.settled_plan, "noise_multiplier", 1.0):
         warnings.warn(_MAY_END.format(found), stacklevel=5)
 
   def open(
@@ -159,7 +163,7 @@ class Session:
       self._ledger.note_fact(fact)
 
   def _refuse_resume(self, folder: pathlib.Path) -> None:
-    plan = self._model._plan
+    plan = self._model.settled_plan
     if not os.path.exists(folder / _LEDGER):
       raise ValueError(
         f"Expected a run to resume in {folder}, found no {_LEDGER}. If the run"
@@ -175,7 +179,7 @@ class Session:
 
   def settle(self) -> None:
     """Binds the run to its plan, and restores what earlier sessions left."""
-    model, plan = self._model, self._model._plan
+    model, plan = self._model, self._model.settled_plan
     self.outlet.limit_to(plan.limit)
     if self._ledger is None:
       return
@@ -199,7 +203,7 @@ class Session:
     self, x, y, validation_data, callbacks, nonprivate_logs: bool, verbose
   ) -> tf.keras.callbacks.History:
     """Runs the steps that are left; returns the history of this session."""
-    model, plan = self._model, self._model._plan
+    model, plan = self._model, self._model.settled_plan
     models.mark_released(model.network.variables, dict(model._run_record))
     self.begin_step()
     model.begin_session()
@@ -238,7 +242,7 @@ class Session:
 
   def _blocks(self):
     """(first step, epochs, steps an epoch): Keras' epochs have one length."""
-    plan = self._model._plan
+    plan = self._model.settled_plan
     end, length = plan.steps, plan.round_steps
     start = self.outlet.steps
     if start < end and start % length:

@@ -85,8 +85,7 @@ class TrainingConfig(PlainConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    validate.instance(objective_lib.Objective, objective=self.objective)
-    self.objective.check_copies(self.augmentation)
+    objective_lib.require(self.objective, self.augmentation)
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
@@ -113,9 +112,14 @@ class Trainer(updates.ByObjective, method.Method):
     record: of an earlier training; set when a saved model is loaded.
     objective: in place of the one in the settings.
     **kwargs: Keras' own.
+
+  Attributes:
+    unclipped_gradients: what sums the gradients of a batch, which `prepare`
+      makes.
   """
 
   config_class = TrainingConfig
+  unclipped_gradients: gradients.UnclippedGradients
   not_private = (
     "Trained without privacy: gradients were neither clipped nor noisy, so"
     " nothing is known to protect the training examples. Robust training can"
@@ -177,20 +181,20 @@ class Trainer(updates.ByObjective, method.Method):
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds what `train_step` uses."""
     self.settle_context(plan, value_range)
-    self._gradients = gradients.UnclippedGradients(
-      self._example_losses, self.network, updates.compiles(self.config)
+    self.unclipped_gradients = gradients.UnclippedGradients(
+      self.example_losses, self.network, updates.compiles(self.config)
     )
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: the sum over all chunks, then the update."""
     images, labels, mask = batch
-    state, config = self._state, self.config
-    total = self._gradients.over_chunks(
+    state, config = self.run_state, self.config
+    total = self.unclipped_gradients.over_chunks(
       (images, labels), mask, state.seed(_COPIES_STREAM)
     )
     variables = self.network.trainable_variables
     regular = self._regularization(variables)
-    size = self._plan.sampler.expected_batch_size
+    size = self.sampler.expected_batch_size
 
     def update(found):
       if config.reduction == "sum":
@@ -202,7 +206,7 @@ class Trainer(updates.ByObjective, method.Method):
 
     released = self.outlet.without_noise(total.gradients)
     self.apply(released.map(update), variables)
-    self._after_update()
+    self.after_update()
     state.step.assign_add(1)
     updates.average(state, variables, config.ema_decay)
     return updates.step_metrics(total)
@@ -243,7 +247,9 @@ class Trainer(updates.ByObjective, method.Method):
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was trained so far, for the statement."""
-    self._run_record.update(training_plan.record(self._plan, steps, sessions))
+    self._run_record.update(
+      training_plan.record(self.settled_plan, steps, sessions)
+    )
 
 
 def _normalises_batches(network: tf.keras.Model) -> bool:

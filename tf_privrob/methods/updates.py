@@ -103,7 +103,7 @@ class ByObjective:
     config, variables = self.config, self.network.trainable_variables
     self.optimizer.build(variables)
     self._run_record["value_range"] = [float(end) for end in value_range]
-    self._state = method.RunState(variables if config.ema_decay > 0 else ())
+    self.run_state = method.RunState(variables if config.ema_decay > 0 else ())
     self._context = objective_lib.Context(
       self.network,
       objective_lib.Copies(
@@ -114,9 +114,9 @@ class ByObjective:
       tuple(float(end) for end in value_range),
       plan.steps,
       config.epochs,
-      self._state.step,
-      self._state.seed,
-      self._training_logits,
+      self.run_state.step,
+      self.run_state.seed,
+      self.training_logits,
     )
 
   def check_value_range(self, value_range: tuple[float, float]) -> None:
@@ -127,16 +127,16 @@ class ByObjective:
     """That of the objective, if it has one."""
     return self.objective.certifier(self, **settings)
 
-  def _example_losses(self, batch, seed):
+  def example_losses(self, batch, seed):
     """The objective of each example, over its copies."""
     return self.objective.example_losses(self._context, *batch, seed)
 
-  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+  def training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
     """Logits of the copies; a subclass may add noise inside the network."""
     del seed
     return self.network(images, training=True)
 
-  def _after_update(self) -> None:
+  def after_update(self) -> None:
     """What a subclass makes of the new weights, without looking at data."""
 
 

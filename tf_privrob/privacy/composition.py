@@ -24,7 +24,6 @@ _INTERVAL = 1e-4  # The discretisation of dp_accounting and of TF Privacy.
 # The library's profile of a sampled use is within a few 2^-52, which are added
 # (`loss_distribution`): where the loss is no larger it says nothing.
 _FINEST = 1e-9  # The finest grid. A wider one is looser, and still above.
-_ROUNDING = 8 * 2.0**-52  # Of a few logarithms and exponentials.
 _LEAST_SPREAD = 1e-12  # Of one use's loss: 0.03% of its profile is rounding.
 
 # (event that is no composition, count), for every different event.
@@ -231,7 +230,7 @@ def _composed_rdp(
   ours = np.zeros(len(orders))
   for event, count in leaves:
     if isinstance(event, dp.LaplaceDpEvent):
-      ours += count * _laplace_rdp(1 / event.noise_multiplier, rdp.orders)
+      ours += count * renyi.laplace(1 / event.noise_multiplier, rdp.orders)
     elif not rdp.supports(event):
       return lambda dp_delta: math.inf
     elif isinstance(event, dp.PoissonSampledDpEvent):
@@ -245,24 +244,6 @@ def _composed_rdp(
   return lambda dp_delta: float(
     dp.rdp.compute_epsilon(rdp.orders, total, dp_delta)[0]
   )
-
-
-def _laplace_rdp(dp_epsilon: float, orders: np.ndarray) -> np.ndarray:
-  """Mironov 2017, Table II; dp_accounting 0.4.3 has a looser bound.
-
-  With a the order and x the parameter, the divergence is
-  log(a / (2a - 1) exp((a - 1) x) + (a - 1) / (2a - 1) exp(-a x)) / (a - 1).
-  What rounding can take from the logarithm is added. For small x that is more
-  than all of it; but no pure mechanism loses more than a x^2 / 2 (Bun and
-  Steinke 2016, Proposition 3.3), which is what is left of it there.
-  """
-  orders = np.asarray(orders, np.float64)
-  first = np.log(orders / (2 * orders - 1)) + (orders - 1) * dp_epsilon
-  second = np.log((orders - 1) / (2 * orders - 1)) - orders * dp_epsilon
-  rounding = _ROUNDING * (1 + np.abs(first) + np.abs(second))
-  exact = (np.logaddexp(first, second) + rounding) / (orders - 1)
-  pure = orders / 2 * dp_epsilon**2
-  return np.minimum(exact, pure) * (1 + _ROUNDING)
 
 
 def _make(

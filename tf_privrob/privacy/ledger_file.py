@@ -28,7 +28,8 @@ _ADVICE = {
   "fact": "What bears on the proof may be lost: free the disk and begin a new"
   " run_dir."
 }
-_sync = getattr(os, "fdatasync", os.fsync)
+# Waits until what was written is on the disk.
+sync_data = getattr(os, "fdatasync", os.fsync)
 
 
 class LedgerFile:
@@ -140,7 +141,7 @@ class LedgerFile:
       written = 0
       while written < len(text):
         written += os.write(self._fd, text[written:])
-      _sync(self._fd)
+      sync_data(self._fd)
     except OSError as error:
       raise ledger_format.LedgerError(
         f"Cannot write ledger {self.path} ({error}): the step must not be"

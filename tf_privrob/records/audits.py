@@ -17,6 +17,7 @@ from typing import Optional
 from tf_privrob import binomial
 from tf_privrob import inflation
 from tf_privrob.privacy.statement import Budget
+from tf_privrob.records.evaluation import OfRadii
 from tf_privrob.records.schema import Count
 from tf_privrob.records.schema import Interval
 from tf_privrob.records.schema import OPTIONAL
@@ -134,12 +135,12 @@ class Violation(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class CertificateAudit(Record):
+class CertificateAudit(OfRadii):
   """Attacks on inputs that have a radius, within that radius.
 
-  Radii whose kind is not stated as proven are claims. `allowed` follows from
-  the confidence where a file does not say it. `stated_detectable` is the
-  file's own factor: None is none, and 1, which says nothing, if it has none.
+  `allowed` follows from the confidence where a file does not say it.
+  `stated_detectable` is the file's own factor: None is none, and 1, which says
+  nothing, if it has none.
   """
 
   count: Count
@@ -174,7 +175,7 @@ class CertificateAudit(Record):
         f"expected 0 <= violations <= count, received {self.violations!r} and"
         f" {self.count!r}"
       )
-    self._settle("kind", "proven" if self.kind == "proven" else "claimed")
+    self._settle_kind()
     if self.allowed is None:
       certain = self.confidence is None
       self._settle("allowed", 0.0 if certain else 1 - self.confidence)
@@ -200,16 +201,6 @@ class CertificateAudit(Record):
   def pairs(self) -> tuple[tuple[float, int], ...]:
     """Pairs of a factor and the rows that fell inside radii times as large."""
     return tuple((row.factor, row.violations) for row in self.inflated)
-
-  @property
-  def proven(self) -> bool:
-    """Whether a theorem supports the radii."""
-    return self.kind == "proven"
-
-  @property
-  def word(self) -> str:
-    """What the radii may be called."""
-    return "certified" if self.proven else "claimed"
 
   @property
   def verdict(self) -> str:

@@ -81,6 +81,27 @@ class AttackResult(Record):
     return Asked(**{name: getattr(self, name) for name in names})
 
 
+class OfRadii(Record):
+  """A record of radii, whose field `kind` says what they rest on.
+
+  It is "proven" where a theorem supports every radius and "claimed" where only
+  a paper says so; whatever else a file says, or leaves out, is a claim.
+  """
+
+  def _settle_kind(self) -> None:
+    self._settle("kind", "proven" if self.proven else "claimed")
+
+  @property
+  def proven(self) -> bool:
+    """Whether a theorem supports every radius."""
+    return self.kind == "proven"
+
+  @property
+  def word(self) -> str:
+    """Says certified of proven radii only; a claimed one is called claimed."""
+    return "certified" if self.proven else "claimed"
+
+
 @dataclasses.dataclass(frozen=True)
 class CurvePoint(Record):
   """Share of examples that are correct with a radius of at least `radius`."""
@@ -91,13 +112,11 @@ class CurvePoint(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Radii(Record):
+class Radii(OfRadii):
   """Radii over a set of examples, of a smoothed classifier or the network.
 
-  `kind` is "proven" where a theorem supports every radius and "claimed"
-  where only a paper says so; whatever else a file says, or leaves out, is a
-  claim. Radii of
-  confidence 1 are found without randomness and are of the network itself.
+  Radii of confidence 1 are found without randomness and are of the network
+  itself.
   """
 
   curve: tuple[CurvePoint, ...]
@@ -122,22 +141,12 @@ class Radii(Record):
       for point in self.curve
     )
     self._settle("curve", tuple(sorted(points, key=lambda p: p.radius)))
-    self._settle("kind", "proven" if self.kind == "proven" else "claimed")
+    self._settle_kind()
 
   def of_rows(self, kinds: Iterable[str]) -> Radii:
     """As the rows say as well: one claimed radius makes the curve a claim."""
     proven = {self.kind, *kinds} == {"proven"}
     return dataclasses.replace(self, kind="proven" if proven else "claimed")
-
-  @property
-  def proven(self) -> bool:
-    """Whether a theorem supports every radius."""
-    return self.kind == "proven"
-
-  @property
-  def word(self) -> str:
-    """Says certified of proven radii only; a claimed one is called claimed."""
-    return "certified" if self.proven else "claimed"
 
   @property
   def deterministic(self) -> bool:

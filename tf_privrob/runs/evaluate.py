@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tf_privrob import records
+from tf_privrob import run_folder
 from tf_privrob.runs import train as training
 
 DEFAULT_STDDEV = 0.25
@@ -165,6 +166,7 @@ def _claimed_certifier(own, stddev: float | None):
   return own
 
 
+@run_folder.alone(_LOCK, "the evaluation in")
 def evaluate(
   folder,
   model,
@@ -188,37 +190,6 @@ def evaluate(
     ValueError: If another process evaluates in this folder, or if the results
       to go on with are of another model or of other test data.
   """
-  from tf_privrob import files
-
-  with files.locked(folder.file(_LOCK), f"the evaluation in {folder.path}"):
-    return _evaluate(
-      folder,
-      model,
-      dataset,
-      list(attacks),
-      certifier,
-      num_attacked,
-      num_certified,
-      steps,
-      seed,
-      resume,
-      command_line,
-    )
-
-
-def _evaluate(
-  folder,
-  model,
-  dataset,
-  attacks,
-  certifier,
-  num_attacked,
-  num_certified,
-  steps,
-  seed,
-  resume,
-  command_line,
-) -> dict:
   from tf_privrob import binomial
   from tf_privrob import certify
   from tf_privrob import models
@@ -227,6 +198,7 @@ def _evaluate(
   from tf_privrob.certify import gate
   from tf_privrob.methods import checks
 
+  attacks = list(attacks)
   validate.positive_int(num_attacked=num_attacked, steps=steps)
   for _, _, size in attacks:
     validate.positive(attack_eps=size)
@@ -498,7 +470,6 @@ def _imported(run_dir, model: str, dataset, data_dir):
   """The folder, data and model of a file from elsewhere."""
   import tf_privrob.methods  # noqa: F401  (Keras must know what it loads)
   from tf_privrob import models
-  from tf_privrob import run_folder
 
   folder = run_folder.RunFolder(run_dir)
   training.require_no_run(folder, model)

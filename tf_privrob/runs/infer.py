@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tf_privrob import files
 from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob import validate
@@ -183,6 +182,7 @@ def bound_text(bound: dict[str, Any] | None) -> str:
   )
 
 
+@run_folder.alone(LOCK, "the inferences of")
 def infer(
   folder,
   model,
@@ -203,39 +203,10 @@ def infer(
     ValueError: If the run was trained on other data, or another process infers
       from it.
   """
-  validate.non_negative_int(seed=seed)
-  with files.locked(folder.file(LOCK), f"the inferences of {folder.path}"):
-    return _infer(
-      folder,
-      model,
-      dataset,
-      attack_eps,
-      num,
-      targeted,
-      verified,
-      num_fit,
-      seed,
-      shadow,
-      command_line,
-    )
-
-
-def _infer(
-  folder,
-  model,
-  dataset,
-  attack_eps,
-  num,
-  targeted,
-  verified,
-  num_fit,
-  seed,
-  shadow,
-  command_line,
-) -> dict[str, Any]:
   from tf_privrob import membership
   from tf_privrob import models
 
+  validate.non_negative_int(seed=seed)
   started = time.monotonic()
   why = unchecked(folder, dataset)
   members, nonmembers, shared = chosen_points(dataset, num)

@@ -11,6 +11,7 @@ import numpy as np
 from tf_privrob import files
 from tf_privrob import randomness
 from tf_privrob import records
+from tf_privrob import run_folder
 from tf_privrob import validate
 from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs import infer as inferring
@@ -44,6 +45,7 @@ def coins(num_references: int, num_points: int, seed: int) -> np.ndarray:
   return found
 
 
+@run_folder.alone(inferring.LOCK, "the inferences of")
 def lira(
   folder,
   source,
@@ -74,15 +76,6 @@ def lira(
   Raises:
     ValueError: if another process infers from the run.
   """
-  with files.locked(
-    folder.file(inferring.LOCK), f"the inferences of {folder.path}"
-  ):
-    return _lira(folder, source, num_references, seed, command_line)
-
-
-def _lira(
-  folder, source, num_references: int, seed: int, command_line: str
-) -> list[dict[str, Any]]:
   from tf_privrob import membership
 
   started = time.monotonic()
@@ -137,7 +130,6 @@ def _lira(
 def _reference(path, source, rows, seed: list[int]):
   """A model trained on these rows, or the one that was."""
   from tf_privrob import models
-  from tf_privrob import run_folder
 
   place = run_folder.RunFolder(path)
   if place.has("model.keras"):

@@ -172,11 +172,11 @@ class _Doubled(certify.RandomizedSmoothing):
 class _HalfNoise(certify.RandomizedSmoothing):
   """Votes under half the noise that the radius is computed for."""
 
-  def _stream(self, *args):
+  def _stream(self, door, *args):
     weak = certify.RandomizedSmoothing(
       self.smoothing_stddev / 2, num_estimation=self.num_estimation
     )
-    for row in weak._stream(*args):
+    for row in weak.stream(door.model, *args):
       yield dataclasses.replace(row, radius=2 * row.radius)
 
 

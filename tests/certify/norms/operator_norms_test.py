@@ -96,7 +96,7 @@ def test_l2_norm_of_the_mnist_layer():
   assert float(below) <= above <= 1.001 * float(below)
   released = 3 * np.linalg.norm(kernel.reshape(25, 32), 2)  # ceil(5 / 2) = 3
   assert above <= released
-  assert found._patch_bound() == pytest.approx(released, rel=1e-9)
+  assert found.l2_bound(quick=True) == pytest.approx(released, rel=1e-9)
 
 
 def test_inputs_too_large_for_a_gram_matrix_take_the_patch_bound(monkeypatch):
@@ -263,9 +263,7 @@ def random_search(function, shape, seed=0, count=400):
     lambda: _keras.ELU(1.0),
     lambda: _keras.ELU(2.5),
     lambda: layers.BoundedActivation(0.5),
-    *(
-      lambda name=name: _keras.Activation(name) for name in keras_norms._SLOPES
-    ),
+    *(lambda name=name: _keras.Activation(name) for name in keras_norms.SLOPES),
   ],
 )
 def test_no_pair_of_inputs_exceeds_a_bound(layer):

@@ -176,7 +176,7 @@ def test_few_bits_do_what_the_proof_says(law, offset):
   bound = 2.1 * angle * cells + (bits + 1) * levels + 2.0**-bits
   assert 0 < distance <= bound
   # The same formula at 53 bits and the finest grid is within the constant.
-  assert 54 * 2.0**-51 * (1024 + 5) + 2.0**-53 < grid._TRUNCATION
+  assert 54 * 2.0**-51 * (1024 + 5) + 2.0**-53 < grid.TRUNCATION
 
 
 def test_slack_grows_with_what_is_lost():

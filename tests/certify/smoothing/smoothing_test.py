@@ -15,6 +15,7 @@ from tf_privrob import models
 from tf_privrob import randomness
 from tf_privrob.certify.noise_layer import score_bounds
 from tf_privrob.certify.smoothing import grid
+from tf_privrob.certify.smoothing import sequential
 from tf_privrob.certify.smoothing import smoothing
 from tf_privrob.certify.smoothing import votes
 
@@ -32,6 +33,11 @@ def certifier(**changes):
   return smoothing.RandomizedSmoothing(
     **{**values, "num_estimation": 460, **changes}
   )
+
+
+def plan_of(subject, slack=0.0):
+  """How the votes of a `certifier` are judged."""
+  return sequential.Plan(0.7, 460, 1 - 0.999, subject.radii, votes.BLOCK, slack)
 
 
 def content(rows):
@@ -77,7 +83,7 @@ def test_early_stop_equals_the_naive_procedure():
   """Each look adds the next draws of the same sequence, never old ones."""
   subject = certifier(radii=(0.1, 0.4))
   for index, row in enumerate(subject.certify(linear, X, seed=5)):
-    plan = subject._plan(slack_of(X[index]))
+    plan = plan_of(subject, slack_of(X[index]))
     first = naive_counts(X[index], index, votes.SELECTION, 30, 5)
     candidate = int(np.argmax(first))
     if plan.hopeless(int(first[candidate]), 30):
@@ -164,7 +170,7 @@ def test_noise_is_not_clipped_to_the_value_range():
 
 
 def test_radius_is_zero_exactly_when_the_bound_is_at_most_half():
-  plan = certifier()._plan()
+  plan = plan_of(certifier())
   for count in range(461):
     bound = binomial.lower(count, 460, 1 - 0.999)
     verdict = plan.verdict(count, plan.looks[-1])

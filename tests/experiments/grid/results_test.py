@@ -118,8 +118,8 @@ def test_records_of_two_trainings_are_not_shown_together(tmp_path, weights):
   assert ("5 of 7 changed class" in row) == same
   assert ("not yet recorded: `python -m experiments.smoothing" in row) != same
   found = store.of(experiment)
-  origins = grid_results._origins(experiment, found).rows
-  assert [row[2] for row in origins] == [
+  shown = grid_results.origins(experiment, found).rows
+  assert [row[2] for row in shown] == [
     "abc; model those",
     "abc; model those, trained at fed",
   ][: len(found)]

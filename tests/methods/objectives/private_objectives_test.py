@@ -28,14 +28,14 @@ def shared(case):
 
   @tf.function
   def total(images, mask):
-    return method._clipped((images, labels), mask, SEED).gradients
+    return method.clipped_gradients((images, labels), mask, SEED).gradients
 
   return method, total
 
 
 def example_loss(method, images, labels, row):
   """As the engine sees it: among companions, or alone with its own seed."""
-  if method._clipped.engine == "ghost":
+  if method.clipped_gradients.engine == "ghost":
     return cases.example_losses(method, images, labels, SEED)[0][row]
   seed = randomness.fold_in(SEED, row)
   one = (images[row : row + 1], labels[row : row + 1])
@@ -82,7 +82,9 @@ def test_a_mean_over_the_batch_would_break_it():
   images, labels = cases.tensors(4)
   mask = tf.constant([1.0, 1.0, 0.0, 1.0])
   other = tf.tensor_scatter_nd_update(images, [[2]], [1 - images[2]])
-  found = [method._clipped((x, labels), mask, SEED) for x in (images, other)]
+  found = [
+    method.clipped_gradients((x, labels), mask, SEED) for x in (images, other)
+  ]
   gaps = zip(found[0].gradients, found[1].gradients)
   assert max(np.abs(a - b).max() for a, b in gaps) > 1e-5
 
@@ -110,7 +112,7 @@ def test_statement_of_a_private_run(case, tmp_path):
 def test_engines_agree_where_nothing_is_random():
   images, labels = cases.tensors(3)
   found = [
-    private("dual", engine=engine)._clipped((images, labels)).gradients
+    private("dual", engine=engine).clipped_gradients((images, labels)).gradients
     for engine in ("vectorized", "loop")
   ]
   for a, b in zip(*found):

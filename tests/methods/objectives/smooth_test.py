@@ -93,7 +93,7 @@ def test_one_clipped_gradient_an_example_whatever_the_terms(variant):
     assert norm > 0.05  # clipping is at work
     rows.append([0.05 / norm * g for g in found])
   expected = [tf.add_n(list(column)) for column in zip(*rows)]
-  total = method._clipped((images, labels), seed=seed)
+  total = method.clipped_gradients((images, labels), seed=seed)
   for found, want in zip(total.gradients, expected):
     np.testing.assert_allclose(found, want, rtol=2e-3, atol=1e-6)
 
@@ -103,10 +103,10 @@ def test_neighbours_move_the_sum_by_at_most_the_clip_norm(variant):
   method = _prepared(**VARIANTS[variant], l2_clip_norm=0.05)
   images, labels = (tf.constant(a[:6]) for a in _arrays())
   seed = tf.constant([1, 2])
-  whole = method._clipped((images, labels), seed=seed).gradients
+  whole = method.clipped_gradients((images, labels), seed=seed).gradients
   for row in range(6):
     mask = 1.0 - tf.one_hot(row, 6)
-    without = method._clipped((images, labels), mask, seed).gradients
+    without = method.clipped_gradients((images, labels), mask, seed).gradients
     moved = tf.linalg.global_norm([a - b for a, b in zip(whole, without)])
     assert 0.04 < float(moved) <= 0.05
 
@@ -115,7 +115,7 @@ def test_copies_share_one_gradient_not_one_each():
   """Three copies counted as three examples would move the sum thrice."""
   method = _prepared(l2_clip_norm=0.05)
   images, labels = (tf.constant(a[:1]) for a in _arrays())
-  total = method._clipped((images, labels)).gradients
+  total = method.clipped_gradients((images, labels)).gradients
   assert float(tf.linalg.global_norm(total)) <= 0.05
 
   def each(batch, seed):  # the broken variant

@@ -166,7 +166,7 @@ def test_input_noise_has_the_law_of_each_feature(group, factor, accepted):
   beta = [0.6, 0.1][group] * 6000 / (0.6 * 2000 + 0.1 * 4000)
   expected = factor * 30 / (beta * 0.5 * 32)
   fresh = method.input_noise(tf.constant([1, 2])).numpy()
-  for noise in (fresh, method._state.input_noise.numpy()):
+  for noise in (fresh, method.run_state.input_noise.numpy()):
     part = noise[:2000] if group == 0 else noise[2000:]
     p_value = stats.kstest(part / expected, "laplace").pvalue
     assert (p_value > 1e-3) == accepted
@@ -178,7 +178,7 @@ def test_input_noise_has_the_law_of_each_feature(group, factor, accepted):
 def test_label_noise_has_the_papers_law(factor, accepted):
   method = _prepared(np.ones(3), kernel_noise=True, dp_epsilon_labels=0.7)
   expected = factor * 10 * (400 + 400**2 / 4) / (0.7 * 32)
-  noise = method._state.label_noise.numpy()
+  noise = method.run_state.label_noise.numpy()
   assert noise.shape == (400, 10)
   p_value = stats.kstest(noise.ravel() / expected, "laplace").pvalue
   assert (p_value > 1e-3) == accepted
@@ -250,7 +250,7 @@ def test_a_step_is_the_gradient_of_the_perturbed_objective(variant):
   twin = _network()
   (rows,) = _steps(method, 1)
   x, y = _arrays()
-  state = method._state
+  state = method.run_state
   with tf.GradientTape() as tape:
     logits = twin(x[rows] + state.input_noise)
     total = tf.reduce_mean(losses.taylor_cross_entropy(logits, y[rows]))
@@ -317,12 +317,12 @@ def test_resumed_with_the_same_map_and_draws(tmp_path):
   method = _method(given={}, noise="once", seed=None)
   with pytest.raises(KeyboardInterrupt):
     _fit(method, run_dir=tmp_path, callbacks=[interrupt.StopAfter(2)])
-  draws = [v.numpy() for v in method._state.variables()]
+  draws = [v.numpy() for v in method.run_state.variables()]
   kept = (tmp_path / "relevance.npy").read_bytes()
   again = _fit(
     _method(given={}, noise="once", seed=None), run_dir=tmp_path, resume=True
   )
-  for old, new in zip(draws, again._state.variables()):
+  for old, new in zip(draws, again.run_state.variables()):
     np.testing.assert_array_equal(old, new.numpy())
   assert (tmp_path / "relevance.npy").read_bytes() == kept  # no second map
   assert again.run_record["steps"] == 6
@@ -350,7 +350,7 @@ def test_the_map_is_adlms_and_decides_the_factors():
     network, x[rows], None, 64, 1.0, key.child("noise")
   )
   np.testing.assert_allclose(
-    method._state.factors, relevance.budget_factors(expected), rtol=1e-6
+    method.run_state.factors, relevance.budget_factors(expected), rtol=1e-6
   )
 
 

@@ -157,9 +157,7 @@ def test_losses_are_those_of_a_naive_loop(changes):
   method = cases.ready(cases.make(augmentation_stddev=0.3, **changes))
   x, y = cases.arrays(5)
   seed = tf.constant([5, 6])
-  found, metrics = method._example_losses(
-    (tf.constant(x), tf.constant(y)), seed
-  )
+  found, metrics = method.example_losses((tf.constant(x), tf.constant(y)), seed)
   np.testing.assert_allclose(
     found, _naive_losses(method, x, y, seed), rtol=1e-4, atol=1e-5
   )
@@ -214,11 +212,11 @@ def test_both_terms_of_an_example_are_clipped_as_one_gradient():
   """Two clipped gradients would add up to twice the bound."""
   method = cases.ready(cases.make(l2_clip_norm=1e-3, adversarial_weight=1.0))
   x, y = cases.arrays(6)
-  whole = method._clipped((tf.constant(x), tf.constant(y)))
+  whole = method.clipped_gradients((tf.constant(x), tf.constant(y)))
   assert float(whole.clipped) == 6
   for row in range(6):
     mask = tf.one_hot(row, 6)
-    part = method._clipped((tf.constant(x), tf.constant(y)), mask)
+    part = method.clipped_gradients((tf.constant(x), tf.constant(y)), mask)
     norm = np.linalg.norm(_flat(part.gradients))
     assert 0.99e-3 < norm <= 1e-3
   # Falsified: the same losses as two examples, clean and adversarial.
@@ -240,13 +238,13 @@ def test_one_example_moves_the_sum_by_no_more_than_the_sensitivity():
   method = cases.ready(cases.make(l2_clip_norm=0.05, adversarial_weight=1.0))
   method.network.set_weights([20 * w for w in method.network.get_weights()])
   x, y = map(tf.constant, cases.arrays(6))
-  everyone = _flat(method._clipped((x, y)).gradients)
+  everyone = _flat(method.clipped_gradients((x, y)).gradients)
   moves = []
   for row in range(6):
     mask = 1 - tf.one_hot(row, 6)
-    rest = _flat(method._clipped((x, y), mask).gradients)
+    rest = _flat(method.clipped_gradients((x, y), mask).gradients)
     moves.append(np.linalg.norm(everyone - rest))
-  bound = method._clipped.sensitivity("add_or_remove_one")
+  bound = method.clipped_gradients.sensitivity("add_or_remove_one")
   assert bound == 0.05
   assert max(moves) <= bound * (1 + 1e-5)
   assert max(moves) > 0.9 * bound
@@ -262,8 +260,8 @@ def test_every_engine_gives_the_same_sum():
     method = cases.ready(
       cases.make(engine=engine, adversarial_weight=1.0, max_attack_eps=0.0)
     )
-    assert method._clipped.engine in (engine, "loop")
-    found.append(_flat(method._clipped((x, y)).gradients))
+    assert method.clipped_gradients.engine in (engine, "loop")
+    found.append(_flat(method.clipped_gradients((x, y)).gradients))
   for other in found[1:]:
     np.testing.assert_allclose(other, found[0], atol=1e-5)
 

@@ -64,7 +64,7 @@ def _sums(found, weights, x, y, rows):
   x = np.pad(x, ((0, empty), (0, 0))).reshape(-1, rows, _DIMENSION)
   mask = np.pad(np.ones(len(y), "float32"), (0, empty)).reshape(-1, rows)
   y = np.pad(y, (0, empty)).reshape(-1, rows)
-  found._state.step.assign(0)
+  found.run_state.step.assign(0)
   found.train_step((tf.constant(x), tf.constant(y), tf.constant(mask)))
   update, count = (np.asarray(part, "float64") for part in found.sums)
   return np.append(update.ravel(), found.config.count_weight * count)

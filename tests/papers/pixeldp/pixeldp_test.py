@@ -176,7 +176,7 @@ def test_unclipped_sum_is_the_plain_gradient():
   method = prepared(make())
   x, y = arrays(6)
   mask, seed = tf.constant([1.0, 1, 0, 1, 1, 1]), tf.constant([1, 2])
-  found = method._gradients((tf.constant(x), y), mask, seed)
+  found = method.unclipped_gradients((tf.constant(x), y), mask, seed)
   with tf.GradientTape() as tape:
     losses, _ = method.objective.example_losses(
       method.context, tf.constant(x), y, seed
@@ -186,7 +186,7 @@ def test_unclipped_sum_is_the_plain_gradient():
   for a, b in zip(found.gradients, wanted):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
   assert float(found.count) == 5
-  assert method._gradients.sensitivity() == math.inf
+  assert method.unclipped_gradients.sensitivity() == math.inf
 
 
 def test_private_gradients_are_clipped_as_one_over_all_draws():
@@ -195,10 +195,10 @@ def test_private_gradients_are_clipped_as_one_over_all_draws():
   )
   x, y = arrays(1)
   batch = (tf.constant(x), tf.constant(y))
-  found = method._clipped(batch, tf.ones([1]), tf.constant([1, 2]))
+  found = method.clipped_gradients(batch, tf.ones([1]), tf.constant([1, 2]))
   norm = float(tf.linalg.global_norm(found.gradients))
   assert 0.995e-3 < norm <= 1e-3
-  assert method._clipped.sensitivity("add_or_remove_one") == 1e-3
+  assert method.clipped_gradients.sensitivity("add_or_remove_one") == 1e-3
 
 
 def test_training_learns_under_noise_and_keeps_the_norm():
@@ -230,7 +230,7 @@ def test_ramp_scales_the_noise_of_training():
     )
     net.layers[-1].set_weights([np.eye(64)[:, :CLASSES], np.zeros(CLASSES)])
     method = prepared(make(net, noise_after=0, noise_ramp=ramp))
-    return method._training_logits(x, seed).numpy()
+    return method.training_logits(x, seed).numpy()
 
   np.testing.assert_allclose(noise(True), 0.1 * noise(False), rtol=1e-4)
   assert np.abs(noise(False)).max() > 0.1
@@ -300,7 +300,7 @@ def test_no_projection_leaves_the_norm_and_the_certificate_pays():
   net.layers[0].kernel.assign(3 * net.layers[0].kernel)
   kernel = net.layers[0].kernel.numpy()
   method = prepared(make(net, projection="none"))
-  method._after_update()
+  method.after_update()
   np.testing.assert_array_equal(net.layers[0].kernel, kernel)
   exact = certify.linear_map(net.layers[0]).norms().bound("l2", "l2")
   assert exact > 1.5

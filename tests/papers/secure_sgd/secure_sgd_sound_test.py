@@ -97,7 +97,7 @@ def test_training_noise_is_fresh_for_each_example_and_has_its_law():
   images, labels = tf.zeros([4000, 2]), tf.zeros([4000], tf.int64)
 
   def noise(seed):
-    losses, _ = method._example_losses((images, labels), tf.constant([seed, 0]))
+    losses, _ = method.example_losses((images, labels), tf.constant([seed, 0]))
     return np.log(np.expm1(losses.numpy().astype(float)))
 
   draws = noise(1)
@@ -114,8 +114,8 @@ def test_copies_of_an_example_have_noise_of_their_own():
   for one in (method, other):
     one.simulate(64)
   x, y = (tf.constant(part) for part in arrays())
-  losses, _ = method._example_losses((x, y), tf.constant([1, 2]))
-  single, _ = other._example_losses((x, y), tf.constant([1, 2]))
+  losses, _ = method.example_losses((x, y), tf.constant([1, 2]))
+  single, _ = other.example_losses((x, y), tf.constant([1, 2]))
   assert losses.shape == [64]
   # Averages of four draws spread less around the loss without noise.
   plain = tf.nn.sparse_softmax_cross_entropy_with_logits(y, method(x))
@@ -219,7 +219,7 @@ def test_certificate_keeps_its_confidence_and_is_not_idle():
   # Falsification: the norm that a uniform r would have, and 3/4 of the true
   # one, which the extra 2% of its bound cannot hide.
   true = method.certifier().operator_norm
-  uniform = method._place.norms(np.ones(4)).bound("l2", "l2")
+  uniform = method.place.norms(np.ones(4)).bound("l2", "l2")
   for wrong in (uniform, 0.75 * true):
     assert wrong < 0.9 * true
     rate = failure_rate(method, direction, distance, operator_norm=wrong)
@@ -231,7 +231,7 @@ def test_certificate_keeps_its_confidence_and_is_not_idle():
 
 def importance(method, rows):
   x, y = arrays()
-  return method._importance(x[rows], y[rows])
+  return method.importance(x[rows], y[rows])
 
 
 def test_one_example_moves_the_sum_by_at_most_the_clip_norm():
@@ -246,7 +246,7 @@ def test_one_example_moves_the_sum_by_at_most_the_clip_norm():
   assert max(moves) <= clip_norm * (1 + 1e-9)
   assert min(moves) > 0.99 * clip_norm  # far below the gradients' own norms
   x, y = arrays()
-  loose = method._importance(x, y, clip_norm=1e6)
+  loose = method.importance(x, y, clip_norm=1e6)
   assert np.linalg.norm(loose) > 10 * clip_norm
 
 
@@ -269,9 +269,9 @@ def test_release_noise_has_its_law():
   method = build(PRIVATE)
   x, y = arrays()
   exact = importance(method, np.arange(64))
-  method._importance = lambda x, y: exact  # saves time; 400 releases of 5
+  method.importance = lambda x, y: exact  # saves time; 400 releases of 5
   keys = map(randomness.Key.of, range(400))
-  draws = [method._release(x, y, key) - exact for key in keys]
+  draws = [method.noisy_importance(x, y, key) - exact for key in keys]
   rejects_other_scales(np.ravel(draws), method.mechanism.stddev)
 
 
@@ -279,7 +279,7 @@ def test_release_noise_has_its_law():
 def test_redistribution_is_positive_and_sums_to_the_units(power):
   method = build(dataclasses.replace(PRIVATE, redistribution_power=power))
   for released in ([-5.0, -1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 3.0, -2.0, 9.0]):
-    spread = method._spread(np.array(released))
+    spread = method.redistribution_of(np.array(released))
     assert spread.sum() == pytest.approx(5)
     assert spread.min() > 0
   assert (np.diff(spread[[1, 0, 2, 4]]) * power > 0).all()
@@ -328,7 +328,7 @@ def test_public_data_cost_nothing_and_are_assumed_public():
   x, y = arrays(seed=9)
   method = fitted(given={"public_data": (x, y)})
   expected = build()
-  spread = expected._spread(expected._importance(x, y))
+  spread = expected.redistribution_of(expected.importance(x, y))
   np.testing.assert_allclose(method.redistribution, spread, rtol=1e-5)
   statement = method.privacy_statement()
   assert "redistribution vector that was given" in statement.text()
@@ -341,7 +341,7 @@ def test_a_resumed_run_keeps_r_and_pays_once(tmp_path):
   released = np.load(tmp_path / "redistribution.npy")
   again = fitted(PRIVATE, run_dir=tmp_path, resume=True)
   np.testing.assert_allclose(
-    again.redistribution, again._spread(released), rtol=1e-5
+    again.redistribution, again.redistribution_of(released), rtol=1e-5
   )
   assert again.run_record["redistribution_releases"] == 1
   assert again.run_record["steps"] == 4
@@ -355,7 +355,7 @@ def test_a_release_lost_in_a_crash_is_paid_for_again(tmp_path, monkeypatch):
     raise KeyboardInterrupt
 
   with monkeypatch.context() as patch:
-    patch.setattr(papers.SoundSecureSGD, "_release", crash)
+    patch.setattr(papers.SoundSecureSGD, "noisy_importance", crash)
     with pytest.raises(KeyboardInterrupt):
       fitted(PRIVATE, run_dir=tmp_path)
   method = fitted(PRIVATE, run_dir=tmp_path, resume=True)
@@ -434,7 +434,7 @@ def test_a_denoiser_is_trained_and_the_classifier_stays(tmp_path):
   found = method.logits_with_noise(x, hidden_noise=noise)
   np.testing.assert_allclose(found, expected, atol=1e-4)
   certificate = method.certifier()
-  norms = method._place.norms(method.hidden_stddev().numpy())
+  norms = method.place.norms(method.hidden_stddev().numpy())
   assert certificate.operator_norm / certificate.scale == pytest.approx(
     norms.bound("l2", "l2"), rel=1e-4
   )

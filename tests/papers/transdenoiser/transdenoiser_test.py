@@ -55,7 +55,9 @@ def test_both_groups_together_have_twice_the_variance():
   for seed in range(150):
     update = step(rows, seed)
     found.set_step(randomness.Key.of(seed).stateless_seed(), 0)
-    total = found._clipped.over_chunks(rows[:2], rows[2], found._state.seed(1))
+    total = found.clipped_gradients.over_chunks(
+      rows[:2], rows[2], found.run_state.seed(1)
+    )
     both = bool(np.all(total.members.numpy() > 0))
     seen.setdefault(both, []).append(
       np.concatenate([u.ravel() for u in update])
@@ -71,7 +73,9 @@ def test_the_rule_of_line_16_with_numbers_from_a_naive_loop():
     noise_per="batch", units="sum", amplification="steps", l2_clip_norm=0.8
   )
   rows = cases.batch()
-  total = found._clipped.over_chunks(rows[:2], rows[2], found._state.seed(1))
+  total = found.clipped_gradients.over_chunks(
+    rows[:2], rows[2], found.run_state.seed(1)
+  )
   non = _non_negative(found, rows, total)
   smallest = []
   for part in found._parts.slices:
@@ -96,8 +100,8 @@ def test_the_rule_of_line_16_with_numbers_from_a_naive_loop():
 
 def _non_negative(found, rows, total):
   """Which examples have a remainder >= 0, for the noise of this step."""
-  seed = randomness.fold_in(found._state.seed(1), 0)
-  metrics = found._example_losses((rows[0][0], rows[1][0]), seed)[1]
+  seed = randomness.fold_in(found.run_state.seed(1), 0)
+  metrics = found.example_losses((rows[0][0], rows[1][0]), seed)[1]
   non = metrics["non_negative"].numpy()
   assert non.sum() == total.members[0].numpy()
   return non
@@ -105,9 +109,9 @@ def _non_negative(found, rows, total):
 
 def _coefficient(found, part, rows, row):
   """min(1, C / |slice of the gradient|) of one example."""
-  seed = randomness.fold_in(found._state.seed(1), 0)
+  seed = randomness.fold_in(found.run_state.seed(1), 0)
   with tf.GradientTape() as tape:
-    losses = found._example_losses((rows[0][0], rows[1][0]), seed)[0]
+    losses = found.example_losses((rows[0][0], rows[1][0]), seed)[0]
     loss = losses[row]
   norm = tf.linalg.global_norm(tape.gradient(loss, part))
   return tf.minimum(1.0, found.config.l2_clip_norm / norm)
@@ -141,7 +145,9 @@ def test_units_of_the_matrix():
   savings = {}
   for units in ("sum", "paper"):
     found = cases.prepared(units=units, amplification="none", xi_up=1.5)
-    total = found._clipped.over_chunks(rows[:2], rows[2], found._state.seed(1))
+    total = found.clipped_gradients.over_chunks(
+      rows[:2], rows[2], found.run_state.seed(1)
+    )
     savings[units] = 1 - (found._extra_stddev(total).numpy() / 1.5) ** 2
   assert savings["sum"].max() > 0
   np.testing.assert_allclose(
@@ -275,9 +281,9 @@ def test_sound_neighbours_move_the_sum_by_the_clip_norm_at_most(objective):
   rows = cases.batch(6)
   seed = tf.constant([1, 2])
   arguments = (rows[0][0], rows[1][0])
-  whole = found._clipped(arguments, seed=seed).gradients
+  whole = found.clipped_gradients(arguments, seed=seed).gradients
   for row in range(6):
-    without = found._clipped(
+    without = found.clipped_gradients(
       arguments, 1.0 - tf.one_hot(row, 6), seed
     ).gradients
     moved = tf.linalg.global_norm([a - b for a, b in zip(whole, without)])
@@ -290,7 +296,7 @@ def test_objectives_by_hand():
   values = {}
   for objective in ("mse", "stability", "classification"):
     found = cases.prepared(cases.SOUND, objective=objective, input_stddev=1e-6)
-    values[objective] = found._example_losses((x, y), seed)[0].numpy()
+    values[objective] = found.example_losses((x, y), seed)[0].numpy()
   errors = found.denoiser(x) - x
   np.testing.assert_allclose(
     values["mse"], np.sum(errors**2, axis=1), rtol=1e-4

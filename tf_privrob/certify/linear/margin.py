@@ -18,7 +18,8 @@ from tf_privrob.certify.linear import feature_bounds
 from tf_privrob.certify.linear import linear_head
 from tf_privrob.certify.norms import operator_norms
 
-_DUAL = {"l1": np.inf, "l2": 2, "linf": 1}  # order of the dual norm
+# The order of the norm that is dual to each norm of a radius.
+DUAL_ORDERS = {"l1": np.inf, "l2": 2, "linf": 1}
 _BLOCK = 256  # inputs a pass
 _DOWN = 1 - 1e-12  # makes inequalities strict, and covers a few float64
 _UP = 1 + 1e-10  # sums of up to 10^5 float64 are off by less
@@ -190,7 +191,7 @@ class _Rule:
 
   def __init__(self, head: linear_head.LinearHead, norm: str):
     self._head = head
-    weights, order = head.weights, _DUAL[norm]
+    weights, order = head.weights, DUAL_ORDERS[norm]
     self._sizes = sizes = np.linalg.norm(head.reach, order, axis=0)
     gaps = np.stack(
       [

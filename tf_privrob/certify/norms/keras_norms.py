@@ -35,7 +35,7 @@ _POOLING = (
   _keras.GlobalMaxPooling2D,
 )
 # The largest slope of each activation.
-_SLOPES = {
+SLOPES = {
   "linear": 1.0,
   "relu": 1.0,
   "relu6": 1.0,
@@ -212,7 +212,7 @@ def activation_slope(layer) -> float:
     return 1.0
   function = layer.activation
   name = getattr(function, "__name__", type(function).__name__)
-  known = _SLOPES.get(name)
+  known = SLOPES.get(name)
   if function is None:
     return 1.0
   same = getattr(tf.keras.activations, name, None) is function
@@ -220,7 +220,7 @@ def activation_slope(layer) -> float:
     raise ValueError(
       f"Expected an activation of known slope before the noise, received"
       f" {name!r} in {layer.name!r}, whose sensitivity is unknown. Use one of"
-      f" {', '.join(sorted(_SLOPES))}, or put the noise before the activation"
+      f" {', '.join(sorted(SLOPES))}, or put the noise before the activation"
       " (noise_position='before_activation')."
     )
   return known

@@ -56,7 +56,7 @@ LAWS = {
 }
 _CELLS = 512  # of the grid, at least, in one scale
 _ERROR = 2.0**-43
-_TRUNCATION = 2.0**-34
+TRUNCATION = 2.0**-34
 
 Scale = Union[float, np.ndarray]
 
@@ -110,4 +110,4 @@ class GridNoise:
     """
     rounding = 2.0**-52 * np.abs(np.asarray(value, np.float64))
     error = _ERROR * np.asarray(self.scale) + rounding + value_error
-    return min(1.0, float(np.sum(2.1 * error / self.spacing + _TRUNCATION)))
+    return min(1.0, float(np.sum(2.1 * error / self.spacing + TRUNCATION)))

@@ -192,7 +192,7 @@ class AdLM(method.Method):
       lambda key: self._relevance_map(x, y, key),
       {"dp_epsilon_relevance": self.config.dp_epsilon_relevance},
     )
-    self._state.factors.assign(relevance.budget_factors(found))
+    self.run_state.factors.assign(relevance.budget_factors(found))
 
   def _relevance_map(self, x, y, key: randomness.Key) -> np.ndarray:
     """The map that was given, or AdLM's noisy one."""
@@ -244,11 +244,11 @@ class AdLM(method.Method):
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Makes room for the draws; they are made when the session begins."""
     self.optimizer.build(self.network.trainable_variables)
-    self._state = _AdLMState(np.ones(shape), self._parts.last.kernel.shape)
+    self.run_state = _AdLMState(np.ones(shape), self._parts.last.kernel.shape)
 
   def begin_session(self) -> None:
     """The first session makes the draws that are made once."""
-    state = self._state
+    state = self.run_state
     if not int(state.drawn):
       state.input_noise.assign(self.input_noise(state.seed(_INPUT_STREAM)))
       noise = _UNIT.sample(state.label_noise.shape, state.seed(_LABEL_STREAM))
@@ -257,14 +257,14 @@ class AdLM(method.Method):
 
   def input_noise(self, seed: tf.Tensor) -> tf.Tensor:
     """Lap(Delta / (beta_j dp_epsilon_features)) / m, for a whole batch."""
-    factors = self._state.factors
+    factors = self.run_state.factors
     return self.input_scale / factors * _UNIT.sample(factors.shape, seed)
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One step of Adam on the perturbed objective."""
     x, y = batch
     checks.require_batch_size(x, self.config.batch_size)
-    state, clip = self._state, self.config.input_clip
+    state, clip = self.run_state, self.config.input_clip
     noise = state.input_noise
     if self.config.noise == "per_step":
       noise = self.input_noise(state.seed(_STEP_STREAM))
@@ -335,7 +335,7 @@ class AdLM(method.Method):
 
   def state_variables(self) -> list[tf.Variable]:
     """Weights, draws and optimizer."""
-    return [*super().state_variables(), *self._state.variables()]
+    return [*super().state_variables(), *self.run_state.variables()]
 
 
 def require_map(found: np.ndarray, shape: Sequence[int]) -> None:

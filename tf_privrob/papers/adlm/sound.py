@@ -177,7 +177,7 @@ class SoundAdLM(dp_sgd.DPSGD):
 
   def spent_dp_epsilon(self, steps: int) -> float:
     """The proven figure after `steps` steps, at the config's dp_delta."""
-    return training_plan.dp_epsilon(self._accounted, self._plan, steps)
+    return training_plan.dp_epsilon(self._accounted, self.settled_plan, steps)
 
   def check_data(self, x, y, value_range) -> None:
     """Refuses a map or a relevance network that does not fit."""

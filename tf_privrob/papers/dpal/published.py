@@ -243,7 +243,7 @@ class DPAL(method.Method):
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds attacks, optimizers and counters."""
-    self._state = method.RunState()
+    self.run_state = method.RunState()
     self.feature_optimizer = tf.keras.optimizers.Adam(
       self.config.feature_learning_rate
     )
@@ -275,7 +275,7 @@ class DPAL(method.Method):
     result = self.train_classifier(x, y, x_adv, adversarial_labels)
     if self._normalizations:
       self._training_logits(x, x_adv)  # statistics of the weights as they are
-    self._state.step.assign_add(1)
+    self.run_state.step.assign_add(1)
     return {
       "nonprivate/reconstruction": reconstruction,
       "nonprivate/attack_eps": size,
@@ -284,12 +284,14 @@ class DPAL(method.Method):
 
   def craft(self, sources: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """mu_t and adversarial examples, a third by each attack (Eq. 10)."""
-    uniform = tf.random.stateless_uniform([], self._state.seed(_SIZE_STREAM))
+    uniform = tf.random.stateless_uniform([], self.run_state.seed(_SIZE_STREAM))
     size = self.config.max_attack_eps * uniform
     parts = tf.split(sources, len(self._attacks))
     with self._attacked_network() as logits_fn:
       crafted = [
-        attack(logits_fn, part, None, self._state.seed(_ATTACK_STREAM, i), size)
+        attack(
+          logits_fn, part, None, self.run_state.seed(_ATTACK_STREAM, i), size
+        )
         for i, (attack, part) in enumerate(zip(self._attacks, parts))
       ]
     return size, tf.concat(crafted, axis=0)

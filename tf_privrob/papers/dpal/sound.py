@@ -143,12 +143,12 @@ class SoundDPAL(dp_sgd.DPSGD):
 
   def check_data(self, x, y, value_range) -> None:
     """Refuses images that are smaller than a patch."""
-    self._query(value_range).check(x)
+    self.moment_query(value_range).check(x)
 
   def begin(self, x, y, value_range) -> None:
     """Releases the moments and sets the first layer from them."""
     config, kernel = self.config, self._first.kernel
-    query = self._query(value_range)
+    query = self.moment_query(value_range)
     moments, releases = self.outlet.once(
       "moments", lambda key: query.release(x, key), self._moment_settings()
     )
@@ -168,7 +168,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     if self._first.use_bias:
       self._first.bias.assign(filters.bias)
 
-  def _query(self, value_range=(0.0, 1.0)) -> moments_lib.PatchMoments:
+  def moment_query(self, value_range=(0.0, 1.0)) -> moments_lib.PatchMoments:
     """The release of the moments; its cost does not depend on the range."""
     config, kernel = self.config, self._first.kernel
     convolution = len(kernel.shape) == 4
@@ -187,7 +187,7 @@ class SoundDPAL(dp_sgd.DPSGD):
     return {
       "mechanism": self.config.moment_mechanism,
       "clip": self.config.moment_clip,
-      "noise_multiplier": self._query().noise.noise_multiplier,
+      "noise_multiplier": self.moment_query().noise.noise_multiplier,
     }
 
   def _moment_release(self) -> privacy.Release:
@@ -219,14 +219,14 @@ class SoundDPAL(dp_sgd.DPSGD):
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Builds the attack, then what DP-SGD needs."""
-    self._attack = attacks.PGD(
+    self.attack = attacks.PGD(
       self.config.max_attack_eps,
       value_range=tuple(value_range),
       steps=self.config.attack_steps,
     )
     super().prepare(plan, shape, value_range, num_classes)
 
-  def _example_losses(self, batch, seed):
+  def example_losses(self, batch, seed):
     """Clean and adversarial cross-entropy of each example, over K copies."""
     images, labels = batch
     config = self.config
@@ -235,10 +235,10 @@ class SoundDPAL(dp_sgd.DPSGD):
     if config.adversarial_weight:
       # One size a step: of the step's seed, whoever shares a chunk.
       size = config.max_attack_eps * tf.random.stateless_uniform(
-        [], self._state.seed(_SIZE_STREAM)
+        [], self.run_state.seed(_SIZE_STREAM)
       )
       terms.append(
-        self._attack(
+        self.attack(
           self.network, images, labels, fold_in(seed, _ATTACK_STREAM), size
         )
       )

@@ -194,7 +194,7 @@ class Halfspaces(linear.LinearMethod):
     del plan, shape, value_range, num_classes
     self._kernel.assign(tf.zeros_like(self._kernel))
     self.optimizer.build([self._kernel])
-    self._state = method.RunState()
+    self.run_state = method.RunState()
     self._stopped = _Stopped(self.num_classes)
     self._raw = None
 
@@ -212,14 +212,14 @@ class Halfspaces(linear.LinearMethod):
     one_hot = mask * tf.one_hot(labels, self.num_classes, dtype=mask.dtype)
     update, count = self._update(features, one_hot, mask)
     self.apply(self._noisy(update, count).map(self._descent), [self._kernel])
-    self._state.step.assign_add(1)
+    self.run_state.step.assign_add(1)
     return {"nonprivate/batch": tf.reduce_sum(mask)}
 
   def _chosen(self) -> tf.Tensor:
     """1 for the classes of this step, [K]."""
     if not self._by_class:
       return tf.ones([self.num_classes], tf.float64)
-    step = tf.math.floormod(self._state.step, self.num_classes)
+    step = tf.math.floormod(self.run_state.step, self.num_classes)
     return tf.one_hot(step, self.num_classes, dtype=tf.float64)
 
   def _update(self, features, one_hot, mask):
@@ -236,7 +236,8 @@ class Halfspaces(linear.LinearMethod):
     sums = [update]
     if self.config.stop_risk is not None:
       sums.append(self.config.count_weight * count)
-    multiplier, sensitivity = self._plan.noise_multiplier, self._sensitivity
+    multiplier = self.settled_plan.noise_multiplier
+    sensitivity = self._sensitivity
     if multiplier == 0:
       return self.outlet.without_noise(sums)
     return self.outlet.gaussian(sums, multiplier * sensitivity, sensitivity)
@@ -252,7 +253,7 @@ class Halfspaces(linear.LinearMethod):
     chosen = self._chosen() > 0
     if self.config.stop_risk is None:
       return chosen
-    expected = self._plan.sampler.expected_batch_size
+    expected = self.sampler.expected_batch_size
     done = count < _STOP * self.config.stop_risk * expected
     stopped = self._stopped.flags
     stopped.assign(tf.logical_or(stopped, tf.logical_and(done, chosen)))
@@ -320,15 +321,14 @@ class Halfspaces(linear.LinearMethod):
     From the first on all planned ones, where the data may stop it.
     """
     stops = self.config.stop_risk is not None and steps > 0
-    return training_plan.dp_epsilon(
-      self.config, self._plan, max(steps, self._plan.steps) if stops else steps
-    )
+    counted = max(steps, self.planned_steps) if stops else steps
+    return training_plan.dp_epsilon(self.config, self.settled_plan, counted)
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far; ends when all halfspaces are done."""
     self._run_record.update(
-      training_plan.record(self._plan, steps, sessions),
-      steps_planned=self._plan.steps,
+      training_plan.record(self.settled_plan, steps, sessions),
+      steps_planned=self.planned_steps,
     )
     if self.config.stop_risk is not None:
       stopped = self._stopped.flags.numpy()

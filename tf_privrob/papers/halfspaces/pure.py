@@ -122,7 +122,7 @@ class PureHalfspaces(linear.LinearMethod):
     del plan, shape, value_range, num_classes
     self._kernel.assign(tf.zeros_like(self._kernel))
     self.optimizer.build([self._kernel])
-    self._state = method.RunState()
+    self.run_state = method.RunState()
     rng = np.random.default_rng(self.config.net_seed)
     net = rng.normal(size=(self.net_size, self._kernel.shape[0]))
     net /= np.linalg.norm(net, axis=1, keepdims=True)
@@ -150,7 +150,7 @@ class PureHalfspaces(linear.LinearMethod):
     scores = -total if self._choices > 1 else -total[1]
     found = self.outlet.select(scores, mechanism).map(self._descent)
     self.apply(found, [self._kernel])
-    self._state.step.assign_add(1)
+    self.run_state.step.assign_add(1)
     return {"nonprivate/batch": tf.reduce_sum(mask)}
 
   def _descent(self, selected: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -209,7 +209,7 @@ class PureHalfspaces(linear.LinearMethod):
     self._run_record.update(
       steps=steps,
       sessions=sessions,
-      num_examples=self._plan.sampler.num_examples,
+      num_examples=self.sampler.num_examples,
     )
 
 

@@ -107,12 +107,12 @@ class _UnderNoise(hidden_noise.HiddenNoise):
     noise = kind(self.config.layer.noise_scale, fixed=False)
     return noise.draw(shape, mechanisms.stateless_seed(seed))
 
-  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+  def training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
     hidden = self._place.before(images, training=True)
     seed = randomness.fold_in(seed, _DRAW_STREAM)
     noise = self._draw(tf.shape(hidden), seed)
     if self.config.layer.noise_ramp:
-      noise *= noise_ramp(self._state.step)
+      noise *= noise_ramp(self.run_state.step)
     return self._place.after(hidden + noise, training=True)
 
   # Training.
@@ -130,7 +130,7 @@ class _UnderNoise(hidden_noise.HiddenNoise):
     self._projection.start()
     super().prepare(plan, shape, value_range, num_classes)
 
-  def _after_update(self) -> None:
+  def after_update(self) -> None:
     self._projection()
 
   # Guarantees.

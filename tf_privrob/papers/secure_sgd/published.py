@@ -221,7 +221,7 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
       return
     self.settle_context(plan, value_range)
 
-  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+  def training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
     """Logits under the one draw, the same for every example and step."""
     del seed
     return self(images, training=True)
@@ -234,7 +234,7 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     checks.require_batch_size(images, self.config.batch_size)
     variables = self.network.trainable_variables
     with tf.GradientTape() as tape:
-      losses, metrics = self._example_losses((images, labels), seed=None)
+      losses, metrics = self.example_losses((images, labels), seed=None)
       loss = tf.reduce_mean(losses)
     clipped = secure_sgd_released.clip(
       tape.gradient(loss, variables), self.config.l2_clip_norm
@@ -242,7 +242,7 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     # Nothing bounds what one example does to the biases.
     noisy = self.outlet.gaussian(clipped, self.config.gradient_stddev, math.inf)
     self.apply(noisy, variables)
-    self._state.step.assign_add(1)
+    self.run_state.step.assign_add(1)
     return {
       "nonprivate/loss": loss,
       "nonprivate/accuracy": tf.reduce_mean(

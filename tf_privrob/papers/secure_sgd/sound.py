@@ -131,19 +131,19 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     """Releases r, or reads that of a resumed run."""
     found = self._public.redistribution
     if self._public.data is not None:
-      found = self._spread(self._importance(*self._public.data))
+      found = self.redistribution_of(self.importance(*self._public.data))
     elif self._source == "private":
       released, releases = self.outlet.once(
         "redistribution",
-        lambda key: self._release(x, y, key),
+        lambda key: self.noisy_importance(x, y, key),
         {"noise_multiplier": self.mechanism.noise_multiplier},
       )
       self._run_record["redistribution_releases"] = releases
-      found = self._spread(released)
+      found = self.redistribution_of(released)
     if found is not None:
       self.redistribution.assign(found)
 
-  def _importance(self, x, y, clip_norm: float | None = None) -> np.ndarray:
+  def importance(self, x, y, clip_norm: float | None = None) -> np.ndarray:
     """Sum over examples of |dL/dh|, each clipped in the l2 norm."""
     clip_norm = clip_norm or self.config.redistribution_clip_norm
     total = np.zeros(self.hidden_noise_shape)
@@ -152,12 +152,12 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
       total += relevance.clip(magnitudes, clip_norm, 2).sum(axis=0)
     return total
 
-  def _release(self, x, y, key: randomness.Key) -> np.ndarray:
+  def noisy_importance(self, x, y, key: randomness.Key) -> np.ndarray:
     """The noisy sum, of sensitivity C for one added or removed example."""
-    total = tf.constant(self._importance(x, y), tf.float64)
+    total = tf.constant(self.importance(x, y), tf.float64)
     return self.mechanism.add_noise(total, key).numpy()
 
-  def _spread(self, importance: np.ndarray) -> np.ndarray:
+  def redistribution_of(self, importance: np.ndarray) -> np.ndarray:
     """R from an importance of any scale: floor, power, sum K."""
     config = self.config
     relative = hidden_noise.normalised(np.maximum(importance, 0.0))
@@ -177,7 +177,7 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     scale = self.config.hidden_noise * hidden_noise.kernel_norm(kernel)
     return scale * tf.sqrt(self.redistribution)
 
-  def _training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
+  def training_logits(self, images: tf.Tensor, seed) -> tf.Tensor:
     """Logits of each copy under a fresh draw of its own."""
     seed = randomness.fold_in(seed, _NOISE_STREAM)
     hidden = self._place.before(images, training=True)

@@ -130,11 +130,11 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
     config = self.config
     if not self._private:
       return gradients.UnclippedGradients(
-        self._example_losses, self.network, jit_compile
+        self.example_losses, self.network, jit_compile
       )
     paper = config.variant == "paper"
     return slices.SlicedGradients(
-      self._example_losses,
+      self.example_losses,
       self.network,
       config.l2_clip_norm,
       self._parts.slices,
@@ -148,7 +148,7 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
 
   # A step.
 
-  def _example_losses(self, batch, seed):
+  def example_losses(self, batch, seed):
     """|g(z) - x|^2 (Eq. 1), and the sign of the remainder (line 8)."""
     images = batch[0]
     noisy = images + self._noise_of(images, seed)
@@ -173,17 +173,17 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
     if not self._private:
       return super()._noisy_sum(total)
     sums = [tf.add_n(list(parts)) for parts in zip(*total.gradients)]
-    unit, sensitivity = self._noise_unit(), self._clipped.sensitivity()
+    unit, sensitivity = self._noise_unit(), self.clipped_gradients.sensitivity()
     stddevs = unit * self.config.xi_up
     if self.config.variant == "paper":
       by_slice = unit * self._stddevs(total)  # counts them, also if constant
       if not self._constant_noise:
-        stddevs = [by_slice[k] for k in self._clipped.slice_of]
+        stddevs = [by_slice[k] for k in self.clipped_gradients.slice_of]
     return self.outlet.gaussian(sums, stddevs, sensitivity)
 
   def _noise_unit(self) -> float:
     """What xi = 1 is on the sum of gradients."""
-    size = self._plan.sampler.expected_batch_size
+    size = self.sampler.expected_batch_size
     unit = self.config.l2_clip_norm
     return unit * size if self.config.units == "mean" else unit
 
@@ -203,7 +203,7 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
 
   def _extra_stddev(self, total) -> tf.Tensor:
     """sigma_bar of line 16, slice by slice; counts what it was."""
-    config, plan = self.config, self._plan
+    config, plan = self.config, self.settled_plan
     smallest = self._parts.transformation.smallest_of(
       total.statistics, tf.cast(total.members[0], tf.int64)
     )
@@ -232,7 +232,7 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
   def _amplification(self) -> float:
     """T of "T S_min"."""
     choices = {
-      "steps": float(self._plan.steps),
+      "steps": float(self.planned_steps),
       "epochs": float(self.config.epochs),
       "none": 1.0,
     }
@@ -345,7 +345,7 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
     if not self._constant_noise:
       return None
     plan = dataclasses.replace(
-      self._plan, noise_multiplier=self._proven_multiplier()
+      self.settled_plan, noise_multiplier=self._proven_multiplier()
     )
     return training_plan.dp_epsilon(self.config, plan, steps)
 

@@ -26,7 +26,7 @@ class _Copies(denoising.Denoising):
     CE(y, h(g(z)))                      "classification".
   """
 
-  def _example_losses(self, batch, seed):
+  def example_losses(self, batch, seed):
     """The objective of each example, averaged over its K copies."""
     images, labels = batch
     config = self.config

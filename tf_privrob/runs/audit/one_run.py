@@ -269,11 +269,13 @@ class WhiteBoxScore:
     return self._total
 
   def _clipped_sum(self, images, labels, mask):
-    return _flat(self._method._clipped((images, labels), mask).gradients)
+    return _flat(
+      self._method.clipped_gradients((images, labels), mask).gradients
+    )
 
   def _one_by_one(self):
     """Clipped gradients of the canaries, [m, parameters]."""
-    tf, clipped = self._tf, self._method._clipped
+    tf, clipped = self._tf, self._method.clipped_gradients
     return tf.map_fn(
       lambda one: _flat(
         clipped((one[0][tf.newaxis], one[1][tf.newaxis])).gradients

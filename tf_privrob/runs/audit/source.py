@@ -276,7 +276,7 @@ def _canary(source: Source, kind: str, others, seed: int, build):
 
     rows = []
     for image, label in zip(x, y):
-      total = method._clipped(
+      total = method.clipped_gradients(
         (
           tf.constant(image[np.newaxis], tf.float32),
           tf.constant([label], tf.int64),

@@ -95,7 +95,7 @@ class Runs:
   @property
   def gaussian(self) -> bool:
     """Whether steps are fixed sums of clipped gradients with Gaussian noise."""
-    return self._residual and self.method._plan.sampler.kind == "full_batch"
+    return self._residual and self.method.sampler.kind == "full_batch"
 
   def statement(self):
     """What the method states for exactly these steps."""
@@ -218,11 +218,11 @@ class Runs:
 
     tf, method = self._tf, self.method
     x, y, mask = batch
-    seed = method._state.seed(1)  # of the copies, as in `DPSGD.train_step`
+    seed = method.run_state.seed(1)  # of the copies, as in `DPSGD.train_step`
     variables = method.network.trainable_variables
     without = 1 - tf.one_hot(mask.shape[1] - 1, mask.shape[1])
-    others = method._clipped.over_chunks((x, y), mask * without, seed)
-    canary = method._clipped((x[0, -1:], y[0, -1:]), seed=seed)
+    others = method.clipped_gradients.over_chunks((x, y), mask * without, seed)
+    canary = method.clipped_gradients((x[0, -1:], y[0, -1:]), seed=seed)
     public = updates.regularization_gradients(method.network, variables)
     flat = [
       tf.concat(
@@ -248,7 +248,7 @@ class Runs:
     )
 
   def _likelihood(self, inner, squares):
-    tf, plan = self._tf, self.method._plan
+    tf, plan = self._tf, self.method.settled_plan
     if not self._residual or not plan.noise_multiplier:
       return tf.reduce_sum(inner)
     stddev = plan.noise_multiplier * self.method.config.l2_clip_norm
@@ -276,7 +276,7 @@ def _sums_clipped(method) -> bool:
   from tf_privrob import methods
 
   return isinstance(method, methods.DPSGD) and type(
-    getattr(method, "_clipped", None)
+    getattr(method, "clipped_gradients", None)
   ) in (gradients.ClippedGradients, gradients.UnclippedGradients)
 
 
@@ -391,7 +391,7 @@ def _set_session(method, key) -> None:
       key, tf.constant(number, tf.int64)
     )
 
-  state = method._state
+  state = method.run_state
   if hasattr(state, "drawn"):  # AdLM
     method.set_step(key, 0)
     state.input_noise.assign(method.input_noise(fold_in(key, 101)))
