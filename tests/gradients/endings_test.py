@@ -9,6 +9,7 @@ from tensorflow.python.framework import op_def_registry
 
 from tf_privrob import gradients
 from tf_privrob import methods
+from tf_privrob import papers
 from tf_privrob.gradients import endings
 
 _layers = tf.keras.layers
@@ -76,15 +77,49 @@ def _one_more_element(x):
   return tf.reshape(last, [1, 6])
 
 
-def _shape_of_a_branch(x):
-  wide = tf.concat([x, x], 1)
-  chosen = tf.cond(tf.reduce_sum(x) > 0, lambda: x, lambda: wide)
-  return tf.ensure_shape(chosen, [1, 6])
+def _large_branch(x):
+  """Of few operations and one shape, and 640 GB on the way."""
+  a, b, c = (tf.ones(s) for s in ([1, 400_000], [400_000, 1], [400_000, 6]))
+  return tf.cond(
+    x[0, 0] >= 1, lambda: a @ ((b @ a) @ c), lambda: tf.zeros([1, 6])
+  )
+
+
+def _one_of_two_lists(x):
+  """Which have different lengths."""
+  none = tf.raw_ops.EmptyTensorList(
+    element_shape=[1, 6], max_num_elements=2, element_dtype=tf.float32
+  )
+  one = tf.raw_ops.TensorListPushBack(input_handle=none, tensor=x)
+  chosen = tf.raw_ops.SelectV2(condition=x[0, 0] > 0, t=one, e=none)
+  length = tf.raw_ops.TensorListLength(input_handle=chosen)
+  return x + tf.cast(length, x.dtype)
+
+
+def _end_in_a_branch(x):
+  def end():
+    with tf.control_dependencies([tf.raw_ops.Abort()]):
+      return tf.zeros([1, 6])
+
+  return tf.cond(x[0, 0] >= 1, end, lambda: tf.zeros([1, 6])) + x
+
+
+def _hue(x):
+  """TensorFlow 2.15 never comes back from a change of 1e8 or more."""
+  image = tf.stop_gradient(tf.reshape(x, [1, 1, 2, 3]))
+  change = tf.stop_gradient(tf.math.log(1 - tf.reduce_mean(x)))
+  return tf.reshape(tf.raw_ops.AdjustHue(images=image, delta=change), [1, 6])
 
 
 def _found(*layers, shape=(6,)):
   network = tf.keras.Sequential([_layers.Input(shape), *layers])
-  return gradients.may_end(network, network.trainable_variables, shape)
+
+  def differentiated(rows):
+    with tf.GradientTape() as tape:
+      total = tf.reduce_sum(network(rows, training=True))
+    return tape.gradient(total, network.trainable_variables)
+
+  return gradients.may_end(differentiated, tf.TensorSpec([1, *shape]))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +128,7 @@ def _found(*layers, shape=(6,)):
     (_gather, "GatherV2"),
     (_divide, "FloorDiv"),
     (_slice, "Slice"),
-    (_in_a_branch, "GatherV2"),
+    (_in_a_branch, "If"),
     (_in_a_map, "GatherV2"),
     (_loop, "While"),
     (_mask, "Where"),
@@ -101,8 +136,10 @@ def _found(*layers, shape=(6,)):
     (_power, "Pow"),
     (_roll, "Roll"),
     (_one_more_element, "If"),
-    (_shape_of_a_branch, "If"),
-    (tf.sort, "ScatterNd"),  # in its gradient, and within range; not known
+    (_large_branch, "If"),
+    (_one_of_two_lists, "SelectV2"),
+    (_end_in_a_branch, "If"),
+    (_hue, "AdjustHue"),
   ],
 )
 def test_an_operation_that_may_end_the_pass_is_named(function, operation):
@@ -110,15 +147,17 @@ def test_an_operation_that_may_end_the_pass_is_named(function, operation):
   assert operation in found
 
 
+def test_so_is_one_in_the_gradient():
+  """Of a sort, which is within range; but that is not known."""
+  found = _found(_layers.Dense(6), _layers.Lambda(tf.sort), _layers.Dense(2))
+  assert "ScatterNd" in found
+
+
 @pytest.mark.parametrize(
   ("shape", "layers"),
   [
     ((6,), [_layers.Lambda(lambda x: tf.gather(x, [0, 2], axis=1))]),
     ((6,), [_layers.Lambda(lambda x: x % 0.3)]),
-    (
-      (6,),
-      [_layers.Lambda(lambda x: tf.cond(x[0, 0] > 0, lambda: x, lambda: -x))],
-    ),
     ((6,), [_layers.Lambda(lambda x: tf.map_fn(tf.nn.softmax, x))]),
     ((6,), [_layers.Lambda(lambda x: tf.one_hot(tf.argmax(x, 1), 6) * x)]),
     ((8,), [_layers.Lambda(lambda x: tf.abs(tf.signal.rfft(x)))]),
@@ -163,16 +202,16 @@ def test_whatever_is_a_size_or_a_place_is_known_as_one():
   }
 
 
-def _trained(function, **kwargs):
+def _trained(function, objective=None, run_dir=None, resume=False, **kwargs):
   inputs = tf.keras.Input((6,))
   network = tf.keras.Model(inputs, _layers.Dense(2)(function(inputs)))
   config = methods.DPSGDConfig(
-    dp_epsilon=1.0, batch_size=16, epochs=1, seed=0, **kwargs
+    dp_epsilon=1.0, batch_size=16, epochs=1, **{"seed": 0, **kwargs}
   )
-  model = methods.DPSGD(network, config)
+  model = methods.DPSGD(network, config, objective=objective)
   rng = np.random.default_rng(0)
   x = 0.99 * rng.random((64, 6), np.float32)
-  model.fit(x, np.arange(64) % 2, verbose=0)
+  model.fit(x, np.arange(64) % 2, verbose=0, run_dir=run_dir, resume=resume)
   return model
 
 
@@ -190,3 +229,101 @@ def test_other_networks_are_proven_without_a_word():
     warnings.simplefilter("error")
     model = _trained(_layers.Dense(3, "relu"))
   assert model.privacy_statement().proven is not None
+
+
+class _Codebook(_layers.Layer):
+  """Soft where it is trained, a look-up where it is only used."""
+
+  def call(self, x, training=None):
+    table = tf.range(16.0)
+    if training:
+      near = -tf.square(16 * x[..., None] - table)
+      return tf.reduce_sum(tf.nn.softmax(near) * table, -1)
+    return tf.gather(table, tf.cast(16 * x, tf.int32)) + 0 * x
+
+
+def test_a_pass_that_only_crafts_examples_counts():
+  """With one image of 1.0 the first step of TRADES raised; 1.0 was stated."""
+  with pytest.warns(UserWarning, match=r"may end this training .*Gather"):
+    model = _trained(
+      _Codebook(), methods.Trades(attack_eps=0.005, attack_steps=1)
+    )
+  assert model.privacy_statement().proven is None
+
+
+def test_features_of_halfspaces_count():
+  network = tf.keras.Sequential(
+    [
+      _layers.Input((6,)),
+      _Codebook(),
+      _layers.Dense(2, use_bias=False),
+    ]
+  )
+  config = papers.HalfspacesConfig(batch_size=16, epochs=1.0, seed=0)
+  x = 0.99 * np.random.default_rng(0).random((64, 6), np.float32)
+  model = papers.Halfspaces(network, config)
+  with pytest.warns(UserWarning, match=r"may end this training .*Gather"):
+    model.fit(x, np.arange(64) % 2, verbose=0)
+  assert model.privacy_statement().proven is None
+
+
+@tf.custom_gradient
+def _without_gradient(x):
+  def gradient(upstream):
+    raise ValueError("inputs are not differentiated")
+
+  return tf.floor(64 * x) / 64, gradient
+
+
+class _Implicit(_layers.Layer):
+  """Inverts a matrix that is made of the input, in its gradient alone."""
+
+  def build(self, shape):
+    self.w = self.add_weight("w", (shape[-1],))
+
+  def call(self, z):
+    @tf.custom_gradient
+    def solved(z, w):
+      def gradient(upstream):
+        inverse = tf.linalg.inv(tf.linalg.diag(1.0 - z))
+        found = tf.linalg.matvec(inverse, upstream)
+        return found, tf.reduce_sum(found, 0)
+
+      return tf.tanh(z + w), gradient
+
+    return solved(z, self.w)
+
+
+def test_the_gradient_by_the_weights_counts_though_none_is_by_the_input():
+  def function(x):
+    return _Implicit()(_layers.Lambda(_without_gradient)(x))
+
+  with pytest.warns(UserWarning, match="may end this training .*Inverse"):
+    model = _trained(function)
+  assert model.privacy_statement().proven is None
+
+
+def test_a_resume_remembers_what_may_end_the_run(tmp_path):
+  """A layer whose code was mended since looks like what was trained."""
+
+  class Levels(_layers.Layer):
+    mended = False
+
+    def call(self, x):
+      levels = tf.cast(16 * x, tf.int32)
+      if Levels.mended:
+        return tf.reduce_sum(tf.one_hot(levels, 16) * tf.range(16.0), -1)
+      return tf.gather(tf.range(16.0), levels)
+
+  def run(resume):
+    return _trained(
+      Levels(), run_dir=tmp_path / "run", resume=resume, seed=None
+    )
+
+  with pytest.warns(UserWarning, match="may end this training"):
+    run(resume=False)
+  Levels.mended = True
+  model = run(resume=True)
+  statement = model.privacy_statement()
+  assert statement.proven is None
+  assert any("an earlier session" in caveat for caveat in statement.caveats)

@@ -67,6 +67,19 @@ def test_round_trip(tmp_path):
   assert os.listdir(path.parent) == ["step-000000012.npz"]
 
 
+def test_bound_anew_it_keeps_its_weights_and_knows_a_later_ledger(tmp_path):
+  _save(tmp_path, 11, 4.0)
+  path = _save(tmp_path, 12, 5.0)
+  checkpoint.bind(tmp_path, "cd" * 32)
+  restored, variables = _restore(tmp_path, charged=12)
+  assert restored == checkpoint.Restored(12, 12, "cd" * 32, path, ())
+  np.testing.assert_array_equal(variables[0], [5.0, 6.0])
+  _refused(tmp_path, "never had", knows=lambda checksum: checksum == _SUM)
+  path.write_bytes(b"broken")
+  checkpoint.bind(tmp_path, "ef" * 32)  # the older one, which can be read
+  assert _restore(tmp_path)[0].ledger_checksum == "ef" * 32
+
+
 @pytest.mark.parametrize(
   ("values", "dtype"),
   [

@@ -231,6 +231,7 @@ def test_gaussian_mu_stands_beside_the_figure():
 
 def test_every_question_has_an_answer():
   found = _for(*_RUN, num_examples=60000, unprotected=["the random features"])
+  assert any("to validate with" in line for line in found.unprotected)
   rows = dict(found.coverage())
   assert rows["Unit of privacy"].startswith("one example")
   for part in (

@@ -167,6 +167,18 @@ def test_a_fact_is_one_line_that_tells_no_more(tmp_path):
   assert "error" not in (tmp_path / "nonprivate" / "resume.json").read_text()
 
 
+def test_a_ledger_that_lost_a_fact_is_refused(tmp_path):
+  """1.0 was proven again once its last line was cut off."""
+  failing = tf.keras.callbacks.LambdaCallback(on_train_batch_end=_fails)
+  with pytest.raises(RuntimeError):
+    _fit(_dp_sgd(), run_dir=tmp_path, callbacks=[failing])
+  ledger = tmp_path / "ledger.jsonl"
+  lines = ledger.read_text().splitlines(keepends=True)
+  ledger.write_text("".join(lines[:-1]))
+  with pytest.raises(ValueError, match="replaced or edited"):
+    _fit(_dp_sgd(), run_dir=tmp_path, resume=True)
+
+
 def test_a_run_that_kept_its_facts_elsewhere_is_not_resumed(tmp_path):
   parameters = identity.parameters
 

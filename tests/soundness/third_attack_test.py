@@ -187,6 +187,27 @@ def test_steps_that_run_as_python_are_refused():
     tf.config.run_functions_eagerly(False)
 
 
+def test_a_callback_cannot_have_steps_run_as_python():
+  """A layer that asks how it runs ended the training for one example."""
+
+  def switch(logs):
+    tf.config.run_functions_eagerly(True)
+
+  callback = tf.keras.callbacks.LambdaCallback(on_train_begin=switch)
+  try:
+    with pytest.raises(ValueError, match="run_functions_eagerly"):
+      _fit(_method(), callbacks=[callback])
+  finally:
+    tf.config.run_functions_eagerly(False)
+
+
+def test_settings_are_not_exchanged_after_training():
+  """An objective that proves nothing was replaced by one that does."""
+  method = _method()
+  with pytest.raises(AttributeError):
+    method.config = method.config
+
+
 def _unbuilt():
   return tf.keras.Sequential([_layers.Dense(3)])
 

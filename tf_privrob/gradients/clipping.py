@@ -16,6 +16,7 @@ from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.gradients import checking
 from tf_privrob.gradients import draws
+from tf_privrob.gradients import endings
 from tf_privrob.gradients import factors
 from tf_privrob.gradients import isolation
 from tf_privrob.gradients import places
@@ -106,6 +107,10 @@ class ClippedGradients:
     most_rows: the most examples that a logical batch can have, which the
       precision of sums follows (`factors.summing`). None: one chunk, or any
       number of chunks in float64.
+
+  Attributes:
+    may_end: an operation by which one example may end the training, which
+      `check` looks for; None if there is none.
   """
 
   def __init__(
@@ -133,6 +138,7 @@ class ClippedGradients:
     self._layers = recording.layers_with_weights(network)
     self.engine = self._choose(engine, assume_row_wise)
     self._jit_compile = jit_compile
+    self.may_end: str | None = None
     self._compiled_sum = (
       tf.function(self._sum, jit_compile=True) if jit_compile else self._sum
     )
@@ -275,6 +281,9 @@ class ClippedGradients:
     pixels of 9 channels do on some processors, a kink could make clip norms of
     it: the engine then becomes "loop", with a warning (`places`).
 
+    In the pass that is left, an operation by which one example may end the
+    training is looked for, and named in `may_end` (`endings`).
+
     Args:
       batch: whose shapes, types and ranges of values are those of the data.
       seed: shape [2].
@@ -291,6 +300,7 @@ class ClippedGradients:
       tf.TensorSpec([rows, *tensor.shape[1:]], tensor.dtype) for tensor in batch
     )
     traced = (real, tf.TensorSpec([2], seed.dtype))
+    engine = self.engine
     whole = state.refuse_state(self._pass, self._network, traced, (batch, seed))
     if self.engine != "ghost":
       # What a vectorised pass leaves out, another engine might not.
@@ -314,6 +324,12 @@ class ClippedGradients:
       if by_place is not None:
         warnings.warn(_BY_PLACE.format(by_place), stacklevel=2)
         self.engine = "loop"
+    if self.engine != engine:
+      whole = tf.function(self._pass).get_concrete_function(*traced)
+    self.may_end = endings.in_graph(
+      whole.graph,
+      [t for t in whole.graph.inputs[: len(batch)] if t.dtype.is_floating],
+    )
 
   def _by_place(self, batch, seed, size: int, whole) -> str | None:
     """Names what goes by place, at random weights, which hide nothing."""

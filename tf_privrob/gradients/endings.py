@@ -2,10 +2,11 @@
 
 A look-up beyond the end of its table raises an error. If one example brings
 that about, whether the training ends tells of this example, and no noise hides
-it. So the graph of a pass is walked from its inputs on: an operation may see
-numbers that were made of an example only where it is known to answer whatever
-they are. Sizes, places and divisors of whole numbers must be made of something
-else. Whatever is not known to answer may well do so; it is named all the same.
+it. So the graph of the very pass that is run is walked from its inputs on: an
+operation may see numbers that were made of an example only where it is known to
+answer whatever they are. Sizes, places, divisors of whole numbers, and which of
+two branches is taken, must be made of something else. Whatever is not known to
+answer may well do so; it is named all the same.
 """
 
 from __future__ import annotations
@@ -20,17 +21,16 @@ import tensorflow as tf
 # They answer for all numbers, given shapes that fit.
 ANSWERING = frozenset(
   """
-    Abs Acos Acosh Add AddN AddV2 AdjustContrastv2 AdjustHue
-    AdjustSaturation Asin Asinh Atan Atan2 Atanh AvgPool AvgPool3D
-    BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd BiasAddGrad Cast Ceil
-    ClipByValue Complex ComplexAbs Conj Const Conv2D Conv3D Cos Cosh
-    CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNV2 DepthToSpace
-    DepthwiseConv2dNative Digamma DivNoNan Einsum Elu EluGrad EnsureShape
-    Equal Erf Erfc Exp Expm1 ExtractImagePatches FFT FFT2D FFT3D Floor
-    FusedBatchNormGradV3 FusedBatchNormV3 Greater GreaterEqual IFFT IFFT2D
-    IFFT3D Identity IdentityN Imag Inv InvGrad IsFinite IsInf IsNan L2Loss
-    LRN LRNGrad LeakyRelu LeakyReluGrad Less LessEqual Lgamma Log Log1p
-    LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul MatrixDiag
+    Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh AvgPool
+    AvgPool3D BatchMatMul BatchMatMulV2 BatchMatMulV3 BiasAdd BiasAddGrad
+    Cast Ceil ClipByValue Complex ComplexAbs Conj Const Conv2D Conv3D Cos
+    Cosh CudnnRNN CudnnRNNBackprop CudnnRNNBackpropV2 CudnnRNNV2
+    DepthToSpace DepthwiseConv2dNative Digamma DivNoNan Einsum Elu EluGrad
+    EnsureShape Equal Erf Erfc Exp Expm1 ExtractImagePatches FFT FFT2D FFT3D
+    Floor FusedBatchNormGradV3 FusedBatchNormV3 Greater GreaterEqual IFFT
+    IFFT2D IFFT3D Identity IdentityN Imag Inv InvGrad IsFinite IsInf IsNan
+    L2Loss LRN LRNGrad LeakyRelu LeakyReluGrad Less LessEqual Lgamma Log
+    Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul MatrixDiag
     MatrixDiagPart MaxPool MaxPool3D MaxPool3DGrad MaxPoolGrad Maximum
     Minimum Mul MulNoNan Ndtri Neg NoOp NotEqual Pack Placeholder
     PreventGradient ReadVariableOp Real RealDiv Reciprocal ReciprocalGrad
@@ -46,12 +46,13 @@ ANSWERING = frozenset(
 ARGUMENTS: Mapping[str, tuple[int, ...]] = {
   **dict.fromkeys(
     """
-      All Any ArgMax ArgMin BroadcastTo Cumprod Cumsum CumulativeLogsumexp
-      EuclideanNorm ExpandDims GatherNd IRFFT IRFFT2D Max Mean Min MirrorPad
-      MirrorPadGrad Pad Prod RFFT RFFT2D Reshape ResizeArea ResizeBicubic
-      ResizeBilinear ResizeNearestNeighbor ResizeNearestNeighborGrad
-      ReverseV2 Sum TensorListFromTensor TensorListPopBack TensorListStack
-      Tile TopKV2 Transpose
+      AdjustContrastv2 AdjustHue AdjustSaturation All Any ArgMax ArgMin
+      BroadcastTo Cumprod Cumsum CumulativeLogsumexp EuclideanNorm
+      ExpandDims GatherNd IRFFT IRFFT2D Max Mean Min MirrorPad MirrorPadGrad
+      Pad Prod RFFT RFFT2D Reshape ResizeArea ResizeBicubic ResizeBilinear
+      ResizeNearestNeighbor ResizeNearestNeighborGrad ReverseV2 Sum
+      TensorListFromTensor TensorListPopBack TensorListStack Tile TopKV2
+      Transpose
     """.split(),
     (1,),
   ),
@@ -108,40 +109,24 @@ _BRANCHES = {
   "If": ("then_branch", "else_branch"),
   "StatelessIf": ("then_branch", "else_branch"),
 }
+# Of variables and lists, those that they choose from may be of other shapes.
+_CHOOSING = ("Select", "SelectV2")
+_HANDLES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LOOPS = ("StatelessWhile", "While")
 _MOST_OUTPUTS = 1000  # of a function that nobody knows
 
 
 def may_end(
-  network: Callable[..., tf.Tensor],
-  variables: Sequence[tf.Variable],
-  shape: Sequence[int],
+  function: Callable[..., object], *specs: tf.TensorSpec
 ) -> str | None:
-  """Names an operation by which one example may end a training, or None.
-
-  Forward and backward pass of one example are looked at, in training.
+  """Names an operation by which one example may end a pass, or None.
 
   Args:
-    network: The network that is trained, called with `training`.
-    variables: Those that are trained.
-    shape: The shape of one input.
+    function: The pass; its first argument holds examples.
+    *specs: Shapes and types of the arguments.
   """
-
-  def passed(rows):
-    return network(rows, training=True)
-
-  def differentiated(rows):
-    with tf.GradientTape() as tape:
-      tape.watch(rows)
-      total = tf.reduce_sum(passed(rows))
-    return tape.gradient(total, [rows, *variables])
-
-  spec = tf.TensorSpec([1, *shape])
-  try:
-    graph = tf.function(differentiated).get_concrete_function(spec).graph
-  except (LookupError, ValueError):  # no gradient, or none for these shapes
-    graph = tf.function(passed).get_concrete_function(spec).graph
+  graph = tf.function(function).get_concrete_function(*specs).graph
   return in_graph(graph, graph.inputs[:1])
 
 
@@ -149,8 +134,8 @@ def in_graph(graph: tf.Graph, inputs: Sequence[tf.Tensor]) -> str | None:
   """Names an operation by which one example may end a pass, or None.
 
   Args:
-    graph: of the pass.
-    inputs: placeholders in it that hold examples.
+    graph: Of the pass.
+    inputs: Placeholders in it that hold examples.
   """
   definition = graph.as_graph_def()
   functions = {f.signature.name: f for f in definition.library.function}
@@ -170,13 +155,12 @@ class _Walk:
     self._functions = functions
     self.found: str | None = None
 
-  def nodes(self, nodes, made: set, all_count: bool = False) -> set:
+  def nodes(self, nodes, made: set) -> set:
     """What was made of examples among the outputs of these nodes and inputs.
 
     Args:
       nodes: Those of a graph or a function, in any order.
       made: The inputs that hold examples.
-      all_count: Whether an example decides if these nodes run at all.
     """
     made, waiting = set(made), list(nodes)
     names, done = {node.name for node in nodes}, set()
@@ -187,10 +171,10 @@ class _Walk:
           left.append(node)
           continue
         sources = [
-          all_count or name in made or (name, number) in made
+          name in made or (name, number) in made
           for name, number in _sources(node)
         ]
-        made |= self._made_by(node, sources, all_count)
+        made |= self._made_by(node, sources)
         done.add(node.name)
       if len(left) == len(waiting):  # a loop as TensorFlow 1 wrote them
         self._name(left[0])
@@ -198,21 +182,19 @@ class _Walk:
       waiting = left
     return made
 
-  def _made_by(self, node, sources: list[bool], all_count: bool) -> set:
+  def _made_by(self, node, sources: list[bool]) -> set:
     """The outputs of a node that were made of examples."""
     if node.op in _CALLS:
-      found = self._returned(node, "f", sources, all_count)
+      found = self._returned(node, "f", sources)
     elif node.op in _LOOPS:
-      found = self._looped(node, sources, all_count)
+      found = self._looped(node, sources)
     elif node.op in _BRANCHES:
-      chosen = sources[0]
-      each = [
-        self._returned(node, name, sources[1:], all_count or chosen)
-        for name in _BRANCHES[node.op]
-      ]
-      if chosen and not _alike(node):
+      if sources[0]:  # branches may ask for more memory than there is
         self._name(node)
-      found = [chosen or any(outputs) for outputs in zip(*each)]
+      each = [
+        self._returned(node, name, sources[1:]) for name in _BRANCHES[node.op]
+      ]
+      found = [sources[0] or any(outputs) for outputs in zip(*each)]
     else:
       if any(sources) and not _answers(node, sources):
         self._name(node)
@@ -220,7 +202,7 @@ class _Walk:
       return {node.name} if is_made else set()
     return {(node.name, number) for number, one in enumerate(found) if one}
 
-  def _returned(self, node, name: str, sources, all_count) -> list[bool]:
+  def _returned(self, node, name: str, sources) -> list[bool]:
     """Which outputs of a function that a node runs were made of examples."""
     function = self._functions.get(node.attr[name].func.name)
     if function is None:
@@ -228,20 +210,19 @@ class _Walk:
       return [True] * _MOST_OUTPUTS
     arguments = [arg.name for arg in function.signature.input_arg]
     given = {arg for arg, is_made in zip(arguments, sources) if is_made}
-    made = self.nodes(function.node_def, given, all_count)
+    made = self.nodes(function.node_def, given)
     returned = [
       _reference(function.ret[arg.name])
       for arg in function.signature.output_arg
     ]
     return [ref[0] in made or ref in made for ref in returned]
 
-  def _looped(self, node, sources: list[bool], all_count: bool) -> list[bool]:
+  def _looped(self, node, sources: list[bool]) -> list[bool]:
     """Until no further variable of the loop is made of examples."""
     while True:
-      decides = self._returned(node, "cond", sources, all_count)[0]
-      if decides:  # how often it runs is made of an example
-        self._name(node)
-      after = self._returned(node, "body", sources, all_count or decides)
+      if self._returned(node, "cond", sources)[0]:
+        self._name(node)  # how often it runs is made of an example
+      after = self._returned(node, "body", sources)
       further = [a or b for a, b in zip(sources, after)]
       if further == sources:
         return sources
@@ -253,6 +234,8 @@ class _Walk:
 
 def _answers(node, sources: list[bool]) -> bool:
   """Whether an operation answers, given which inputs are made of examples."""
+  if node.op in _CHOOSING and node.attr["T"].type in _HANDLES:
+    return False
   if node.op in ANSWERING or node.op in OF_SHAPES:
     return True
   if node.op in _LAST_INPUT:
@@ -264,15 +247,6 @@ def _answers(node, sources: list[bool]) -> bool:
     return False
   numbers = [n for n in ARGUMENTS[node.op] if n < len(sources)]
   return not any(sources[number] for number in numbers)
-
-
-def _alike(node) -> bool:
-  """Whether both branches hand on numbers, and of one shape that is known."""
-  shapes = map(tf.TensorShape, node.attr["output_shapes"].list.shape)
-  kinds = map(tf.dtypes.as_dtype, node.attr["Tout"].list.type)
-  return all(shape.is_fully_defined() for shape in shapes) and not any(
-    kind in (tf.resource, tf.variant) for kind in kinds
-  )
 
 
 def _sources(node) -> list[tuple[str, int]]:

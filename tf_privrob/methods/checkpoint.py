@@ -78,17 +78,33 @@ def save(
     "charged": int(charged),
     "ledger_checksum": ledger_checksum,
   }
-  arrays = {"about": np.array(json.dumps(about)), **_named(variables)}
-  arrays["sha256"] = np.array(digest(arrays))
   folder = pathlib.Path(folder)
   path = folder / f"step-{step:09d}.npz"
   files.remove_drafts(folder)  # the ledger's lock keeps others out
-  files.write_arrays(path, arrays, compressed=False)
+  _write(path, about, _named(variables))
   older = [old for number, old in _stored(folder) if number < step]
   for old in older[: -(_KEPT - 1)]:
     with contextlib.suppress(OSError):
       old.unlink()
   return path
+
+
+def bind(folder: str | os.PathLike, ledger_checksum: str) -> None:
+  """Binds the newest checkpoint to what its ledger has told since.
+
+  A ledger that loses these lines does not know the checkpoint any more. One
+  that cannot be read or written stays as it is: it is bound to earlier lines.
+
+  Args:
+    folder: Of the checkpoints.
+    ledger_checksum: `Ledger.checksum`.
+  """
+  for number, path in reversed(_stored(pathlib.Path(folder))):
+    with contextlib.suppress(ValueError, OSError):
+      about, arrays = _read(path, number)
+      about["ledger_checksum"] = ledger_checksum
+      _write(path, about, arrays)
+      return
 
 
 def restore(
@@ -151,6 +167,12 @@ def _stored(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
     ) from error
   found = [(_NAME.fullmatch(name), folder / name) for name in names]
   return sorted((int(match[1]), path) for match, path in found if match)
+
+
+def _write(path: pathlib.Path, about: dict, arrays: dict) -> None:
+  arrays = {"about": np.array(json.dumps(about)), **arrays}
+  arrays["sha256"] = np.array(digest(arrays))
+  files.write_arrays(path, arrays, compressed=False)
 
 
 def _read(path: pathlib.Path, number: int) -> tuple[dict, dict]:

@@ -191,6 +191,10 @@ class DPSGD(updates.ByObjective, method.Method):
       most_rows=self.sampler.most_rows,
     )
 
+  def may_end(self) -> str | None:
+    """An operation in the pass of a batch; `prepare` has looked for it."""
+    return self.clipped_gradients.may_end
+
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: clipped sum over all chunks, noise once, update."""
     images, labels, mask = batch

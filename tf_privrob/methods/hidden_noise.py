@@ -6,6 +6,7 @@ for the last two its scale, and how much each hidden unit matters.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from tf_privrob import certify
 from tf_privrob import data
+from tf_privrob import gradients
 from tf_privrob import models
 from tf_privrob import validate
 from tf_privrob.gradients import state
@@ -143,26 +145,33 @@ def hidden_gradients(
   if len(x) == 0:
     raise ValueError("Expected at least one example for a redistribution.")
   validate.positive_int(batch_size=batch_size)
-
-  @tf.function(
-    input_signature=[
-      tf.TensorSpec([None, *place.input_shape]),
-      tf.TensorSpec([None], tf.int64),
-    ]
+  of_batch = tf.function(
+    functools.partial(_of_batch, place), input_signature=_specs(place)
   )
-  def of_batch(images, labels):
-    return tf.map_fn(
-      lambda row: _hidden_gradient(place, row[0][None], row[1][None])[0],
-      (images, labels),
-      fn_output_signature=tf.float32,
-    )
-
   state.refuse_writes(of_batch.get_concrete_function().graph)
   for rows, count in data.whole_batches(len(x), batch_size):
     found = of_batch(
       tf.constant(x[rows], tf.float32), tf.constant(y[rows], tf.int64)
     )
     yield found[:count].numpy()
+
+
+def hidden_gradients_may_end(place: noise_place.NoisePlace) -> str | None:
+  """An operation by which one example may end them, see `gradients.may_end`."""
+  return gradients.may_end(functools.partial(_of_batch, place), *_specs(place))
+
+
+def _specs(place) -> list[tf.TensorSpec]:
+  images = tf.TensorSpec([None, *place.input_shape])
+  return [images, tf.TensorSpec([None], tf.int64)]
+
+
+def _of_batch(place, images, labels) -> tf.Tensor:
+  return tf.map_fn(
+    lambda row: _hidden_gradient(place, row[0][None], row[1][None])[0],
+    (images, labels),
+    fn_output_signature=tf.float32,
+  )
 
 
 def _hidden_gradient(place, images, labels) -> tf.Tensor:

@@ -13,6 +13,7 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import progress
 from tf_privrob import run_folder
+from tf_privrob.methods import checks
 from tf_privrob.methods import proven
 
 _NONPRIVATE = run_folder.NONPRIVATE
@@ -52,6 +53,7 @@ class Journal(tf.keras.callbacks.Callback):
 
   def on_train_batch_begin(self, batch, logs=None):
     """Refuses a step beyond the budget, and gives it its seed."""
+    checks.refuse_eager_functions()
     self._session.outlet.require_budget()
     self._session.begin_step()
 

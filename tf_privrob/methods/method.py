@@ -101,7 +101,7 @@ class Method(tf.keras.Model):
         f" private data, received {public_weights!r}."
       )
     self.network = network
-    self.config = config or self.config_class()
+    self._settings = config or self.config_class()
     self._public_weights = public_weights
     self._run_record = _Record(record or {})
     self._compile_arguments = None
@@ -265,6 +265,14 @@ class Method(tf.keras.Model):
     data.
     """
     return {}
+
+  @property
+  def config(self) -> Any:
+    """The settings; not to be exchanged, since the statement rests on them."""
+    return self._settings
+
+  def may_end(self) -> str | None:
+    """Names an operation by which one example may end a training, or None."""
 
   @property
   def public_weights(self) -> str | None:

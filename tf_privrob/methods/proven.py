@@ -71,8 +71,8 @@ ENDED = (
 )
 
 MAY_END = (
-  "No finite figure is known: one example may end the training by the"
-  " operation {operation}, and whether it ended tells of that example."
+  "No finite figure is known: one example may end the training by {operation},"
+  " and whether it ended tells of that example."
 )
 
 
@@ -134,7 +134,11 @@ def complete(
     if record.get("ended_by_error"):
       reasons.append(ENDED)
     if record.get("may_end"):
-      reasons.append(MAY_END.format(operation=record["may_end"]))
+      name = record["may_end"]
+      named = "an operation of an earlier session"
+      if isinstance(name, str):
+        named = f"the operation {name}"
+      reasons.append(MAY_END.format(operation=named))
     if record.get("foreign_weights") or not model.has_released_weights:
       reasons.append(CHANGED)
   return found.unproven(*reasons) if reasons else found

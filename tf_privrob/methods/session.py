@@ -20,7 +20,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import files
-from tf_privrob import gradients
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import randomness
@@ -99,7 +98,7 @@ class Session:
     finally:
       for variable, value in zip(variables, before):
         variable.assign(value)
-    self._note_endings(shape)
+    self._note_endings()
     if overflown:
       names = ("learning_rate", "l2_clip_norm")
       found = {name: getattr(model.config, name, None) for name in names}
@@ -109,12 +108,11 @@ class Session:
         f" synthetic data made {overflown} overflow with {said}. Lower them."
       )
 
-  def _note_endings(self, shape) -> None:
+  def _note_endings(self) -> None:
     """Notes an operation by which one example may end the training."""
     model = self._model
-    network = model.network
     model._run_record.pop("may_end", None)
-    found = gradients.may_end(network, network.trainable_variables, shape)
+    found = model.may_end()
     if found:
       model._run_record["may_end"] = found
       if getattr(model.settled_plan, "noise_multiplier", 1.0):
@@ -145,7 +143,9 @@ class Session:
       self._ledger = privacy.Ledger.open(folder / _LEDGER, parameters, resume)
       self._folder = folder
       identity.bind(folder, self._ledger.run, data, model.config.seed, resume)
-      record.update(dict.fromkeys(self._ledger.facts, True))
+      if record.get("may_end"):
+        self._ledger.note_fact("may_end")
+      record.update({f: record.get(f) or True for f in self._ledger.facts})
     if nonprivate_logs:
       self.remember("nonprivate_logs")
     if model.config.seed is None or resume:
@@ -161,6 +161,7 @@ class Session:
     self._model._run_record[fact] = True
     if self._ledger is not None:
       self._ledger.note_fact(fact)
+      checkpoint.bind(self._folder / _CHECKPOINTS, self._ledger.checksum)
 
   def _refuse_resume(self, folder: pathlib.Path) -> None:
     plan = self._model.settled_plan
@@ -350,7 +351,7 @@ class _Training:
     outlet = self._session.outlet
     told = isinstance(error, tf.errors.OpError) and outlet.failure is not None
     cause = outlet.failure if told else error
-    if outlet.steps and _may_be_of_an_example(cause):
+    if _may_be_of_an_example(cause):
       self._session.remember("ended_by_error")
     if told:
       raise cause from None

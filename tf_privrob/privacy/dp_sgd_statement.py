@@ -53,6 +53,8 @@ _PUBLIC = (
   "the classes of the labels",
   "the declared range of the values",
   "the network's architecture",
+  "the rows that fit was given to validate with, if any: their metrics have no"
+  " noise",
 )
 _UNKNOWN = accounting.Figures(math.inf, math.inf, "none", "none")
 

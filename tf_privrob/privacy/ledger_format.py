@@ -26,7 +26,7 @@ from typing import Any
 FORMAT = 2
 # What may be told of a run besides what it paid: each lowers what its statement
 # proves, and the statement says so.
-FACTS = ("nonprivate_logs", "foreign_weights", "ended_by_error")
+FACTS = ("nonprivate_logs", "foreign_weights", "ended_by_error", "may_end")
 
 
 class LedgerError(ValueError):

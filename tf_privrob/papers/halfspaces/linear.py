@@ -91,6 +91,11 @@ class LinearMethod(method.Method):
     features = tf.function(self._front.features)
     state.refuse_writes(features.get_concrete_function(images).graph)
 
+  def may_end(self) -> str | None:
+    """An operation before the linear layer, which always runs as it is used."""
+    spec = tf.TensorSpec([None, *checks.input_shape(self.network)])
+    return gradients.may_end(self.features, spec)
+
   def assumptions(self) -> tuple[privacy.Assumption, ...]:
     """It is assumed that z is public, where it is more than the input."""
     return (PUBLIC_FEATURES,) if self._front.has_weights else ()

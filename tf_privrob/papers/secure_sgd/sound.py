@@ -143,6 +143,13 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     if found is not None:
       self.redistribution.assign(found)
 
+  def may_end(self) -> str | None:
+    """An operation in the release of r, or in the pass of a batch."""
+    found = super().may_end()
+    if found is None and self._source == "private":
+      found = hidden_noise.hidden_gradients_may_end(self.place)
+    return found
+
   def importance(self, x, y, clip_norm: float | None = None) -> np.ndarray:
     """Sum over examples of |dL/dh|, each clipped in the l2 norm."""
     clip_norm = clip_norm or self.config.redistribution_clip_norm
