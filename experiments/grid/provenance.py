@@ -48,7 +48,7 @@ class Provenance:
   training: Optional[Mapping[str, str]] = None
 
   def to_json(self) -> dict[str, Any]:
-    """Plain values, for a result."""
+    """Plain values, for a file."""
     return dataclasses.asdict(self)
 
 

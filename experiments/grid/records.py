@@ -24,8 +24,8 @@ COMMITTED = ROOT / "results"
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
-  """One measured cell.
+class _Measured:
+  """What was measured.
 
   Attributes:
     study: Its name in `studies.STUDIES`.
@@ -40,13 +40,6 @@ class Record:
     condition: What the proven budget holds under, "" if always.
     audited: The lower bound of an audit, None where none was run.
     seeds: The seeds of training and measurement, by what they are for.
-    command: As the fields below, see `provenance.Provenance`.
-    commit: Of the sources.
-    date: Of the measurement.
-    machine: Its processor and cores.
-    versions: Of what it depends on.
-    weights: The hash of the model; None where there is no model.
-    training: Weights and commit of the training that the cell needed.
   """
 
   study: str
@@ -61,13 +54,11 @@ class Record:
   condition: str
   audited: Optional[float]
   seeds: Mapping[str, int]
-  command: str
-  commit: str
-  date: str
-  machine: Mapping[str, Any]
-  versions: Mapping[str, str]
-  weights: Optional[str] = None
-  training: Optional[Mapping[str, str]] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Record(provenance.Provenance, _Measured):
+  """One measured cell: what was measured, and where it is from."""
 
   @property
   def provenance(self) -> dict[str, Any]:
@@ -85,10 +76,6 @@ class Record:
     """What was measured: settings, data and weights."""
     trained = (self.training or {}).get("weights")
     return self.fingerprint, self.data, self.weights, trained
-
-  def to_json(self) -> dict[str, Any]:
-    """Plain values, for a file."""
-    return dataclasses.asdict(self)
 
   @classmethod
   def from_json(cls, payload: Mapping[str, Any]) -> Record:

@@ -3,10 +3,6 @@
 import csv
 import dataclasses
 import json
-import os
-import pathlib
-import subprocess
-import sys
 import types
 import xml.etree.ElementTree
 
@@ -19,13 +15,13 @@ from experiments.dpal import measure as dpal_measure
 from experiments.dpal import page as dpal_page
 from experiments.grid import engine as grid
 from experiments.grid import plots as grid_plots
+from tests.experiments import running
 from tf_privrob import papers
 from tf_privrob import run_folder
 from tf_privrob.privacy import run_facts
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _BUDGET = {"dp_epsilon": 2.0, "dp_delta": 0.0}
 _PROVEN = {"dp_epsilon": 2.0, "dp_delta": 1e-5}
 _INTERVAL = (0.4, 0.9)
@@ -285,10 +281,7 @@ def test_results_have_their_place(tmp_path, digits):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory, digits):
   folder = tmp_path_factory.mktemp("written")
-  experiment = _recorded(folder, digits)
-  experiment.open(resume=False)
-  experiment.run(experiment.cells)
-  experiment.write()
+  running.measured(_recorded(folder, digits))
   return folder
 
 
@@ -638,15 +631,4 @@ def test_rivals_with_noise_have_claimed_and_proven_sizes(
   ],
 )
 def test_bad_flags_end_with_code_2(words, message, tmp_path):
-  done = subprocess.run(
-    [sys.executable, "-m", "experiments.dpal", *words],
-    cwd=tmp_path,
-    env={**os.environ, "PYTHONPATH": str(_ROOT)},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 2, done.stderr
-  assert message in done.stderr
-  assert "Traceback" not in done.stderr
-  assert not list(tmp_path.iterdir())
+  running.require_refusal("dpal", words, message, tmp_path)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from experiments.grid import engine as grid
@@ -14,6 +11,7 @@ from experiments.privacy_risks.membership import measure as membership_measure
 from experiments.privacy_risks.membership import rows as membership_rows
 from experiments.privacy_risks.membership import scales as membership_scales
 from experiments.privacy_risks.training import scales as robust_training_scales
+from tests.experiments import running
 from tf_privrob import run_folder
 
 _SMOKE = membership_scales.SCALES["smoke"]
@@ -184,24 +182,10 @@ def test_another_scale_is_refused(tmp_path):
 
 
 def test_bad_flags_are_refused_before_any_work(tmp_path):
-  out = tmp_path / "out"
-  found = subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "experiments.privacy_risks.membership",
-      "--scale=small",
-      "--dataset=uci_har",
-      f"--out_dir={out}",
-      f"--robust_dir={tmp_path / 'none'}",
-    ],
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert found.returncode == 2
-  assert "Train them, or leave them out" in found.stderr
-  assert not out.exists()
+  words = ["--scale=small", "--dataset=uci_har", "--out_dir=out"]
+  words.append(f"--robust_dir={tmp_path / 'none'}")
+  message = "Train them, or leave them out"
+  running.require_refusal("privacy_risks.membership", words, message, tmp_path)
 
 
 # Published figures, typed by hand from the paper's tables.

@@ -18,6 +18,7 @@ from experiments.privacy_risks.membership import scales as membership_scales
 from experiments.privacy_risks.training import (
   measure as robust_training_measure,
 )
+from tests.experiments import running
 from tf_privrob import data
 from tf_privrob import membership as membership_lib
 from tf_privrob import privacy
@@ -65,11 +66,7 @@ def _experiment(folder, scale=_TINY, **more):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-  experiment = _experiment(tmp_path_factory.mktemp("membership"))
-  experiment.open(resume=False)
-  experiment.run(experiment.cells)
-  experiment.write()
-  return experiment
+  return running.measured(_experiment(tmp_path_factory.mktemp("membership")))
 
 
 @pytest.mark.slow
@@ -247,24 +244,16 @@ def test_resume_keeps_what_is_done(done, monkeypatch):
 # The page.
 
 
-def _rows(text, start):
-  return [
-    [cell.strip() for cell in line.split("|")[1:-1]]
-    for line in text.splitlines()
-    if line.startswith(f"| {start}")
-  ]
-
-
 @pytest.mark.slow
 def test_page_shows_no_claim_alone(done):
   text = done.folder.file("table.md").read_text()
-  private = _rows(text, "PGD, private")
+  private = running.rows(text, "PGD, private")
   assert len(private) == 2  # what is inferred, its training
   for row in private:
     assert row[1].startswith("(")
     assert row[2].startswith("(")
     assert row[3] == "not run"
-  for row in _rows(text, "PGD |") + _rows(text, "natural |"):
+  for row in running.rows(text, "PGD |") + running.rows(text, "natural |"):
     assert row[1:4] == ["none", "none known", "not run"]
   for title in ("Findings", "Table 5", "Table 7", "Figure 2", "Private"):
     assert f"## {title}" in text

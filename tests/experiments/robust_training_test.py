@@ -17,6 +17,7 @@ from experiments.privacy_risks.training import (
 )
 from experiments.privacy_risks.training import page as robust_training_page
 from experiments.privacy_risks.training import scales as robust_training_scales
+from tests.experiments import running
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import methods
@@ -67,13 +68,11 @@ def datasets():
 @pytest.fixture(scope="module")
 def done(tmp_path_factory, datasets):
   folder = tmp_path_factory.mktemp("robust_training")
-  experiment = robust_training.Experiment(
-    str(folder), "tiny", _TINY, datasets, "a command"
+  return running.measured(
+    robust_training.Experiment(
+      str(folder), "tiny", _TINY, datasets, "a command"
+    )
   )
-  experiment.open(resume=False)
-  experiment.run(experiment.cells)
-  experiment.write()
-  return experiment
 
 
 def _examples(name):
@@ -345,19 +344,11 @@ def test_models_are_kept_for_later_experiments(done, datasets):
 # The page.
 
 
-def _rows(text, start):
-  return [
-    [cell.strip() for cell in line.split("|")[1:-1]]
-    for line in text.splitlines()
-    if line.startswith(f"| {start}")
-  ]
-
-
 @pytest.mark.slow
 def test_page_shows_no_claim_alone(done):
   text = done.folder.file("table.md").read_text()
-  private = _rows(text, "PGD, private")
-  plain = _rows(text, "PGD |") + _rows(text, "IBP |")
+  private = running.rows(text, "PGD, private")
+  plain = running.rows(text, "PGD |") + running.rows(text, "IBP |")
   assert len(private) == 2  # its accuracies, its training
   for row in private:
     assert row[1].startswith("(")
@@ -377,7 +368,7 @@ def test_page_says_what_was_cut(done):
   text = done.folder.file("table.md").read_text()
   assert "up to 40 test and as many training examples" in text
   assert "digits: Fixed and stratified" in text
-  row = _rows(text, "IBP |")[1]
+  row = running.rows(text, "IBP |")[1]
   assert row[8] == "0.06"  # of the preset's length
   assert "batch_size 50, learning_rate 0.002, seed 3" in row
 

@@ -1,10 +1,6 @@
 """The smoothing experiment: cells, certificates, attacks inside, the page."""
 
 import dataclasses
-import os
-import pathlib
-import subprocess
-import sys
 import types
 import xml.etree.ElementTree
 
@@ -20,6 +16,7 @@ from experiments.smoothing import __main__ as smoothing
 from experiments.smoothing import cells as smoothing_cells
 from experiments.smoothing import measure as smoothing_measure
 from experiments.smoothing import page as smoothing_page
+from tests.experiments import running
 from tf_privrob import data
 from tf_privrob import methods
 from tf_privrob import models
@@ -27,7 +24,6 @@ from tf_privrob.privacy import run_facts
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _CHANGES = {"batch_size": 64, "epochs": 1.0, "checkpoint_every": 5}
 _TINY = smoothing_cells.Scale(
   dp_epsilons=(3.0,),
@@ -63,13 +59,9 @@ def digits():
 def done(tmp_path_factory, digits):
   """Everything of the tiny scale."""
   folder = tmp_path_factory.mktemp("smoothing")
-  experiment = smoothing.Experiment(
-    str(folder), "tiny", _TINY, digits, "a command"
+  return running.measured(
+    smoothing.Experiment(str(folder), "tiny", _TINY, digits, "a command")
   )
-  experiment.open(resume=False)
-  experiment.run(experiment.cells)
-  experiment.write()
-  return experiment
 
 
 def test_one_training_serves_all_noises_where_it_does_not_know_them():
@@ -280,10 +272,7 @@ def test_claimed_sizes_stand_beside_proven_ones(tmp_path, digits):
   experiment = smoothing.Experiment(str(tmp_path), "tiny", scale, digits)
   names = [cell.name for cell in experiment.cells]
   assert names == ["released-3/train", "released-3/claimed"]
-  experiment.open(resume=False)
-  experiment.run(experiment.cells)
-  experiment.write()
-  trained, result = experiment.results().values()
+  trained, result = running.measured(experiment).results().values()
   assert trained["proven"] is None
   assert trained["claimed"]["dp_epsilon"] > 0
   assert result["proven"]["fallen"] == 0
@@ -316,10 +305,7 @@ def test_pixeldp_is_shown_by_both_bounds(tmp_path, digits):
   experiment = smoothing.Experiment(str(tmp_path), "tiny", scale, digits)
   names = [cell.name for cell in experiment.cells]
   assert names == ["open-3/train", "open-3/rules"]
-  experiment.open(resume=False)
-  experiment.run(experiment.cells)
-  experiment.write()
-  trained, result = experiment.results().values()
+  trained, result = running.measured(experiment).results().values()
   assert trained["claimed"] is None
   assert trained["proven"] is None
   paper, tight = result["rules"]["pixeldp"], result["rules"]["tight"]
@@ -366,13 +352,4 @@ def test_attacks_inside_find_the_edge_of_a_half_space(factor, fallen):
   ],
 )
 def test_bad_flags_end_with_code_2(words, message, tmp_path):
-  done = subprocess.run(
-    [sys.executable, "-m", "experiments.smoothing", *words],
-    cwd=tmp_path,
-    env={**os.environ, "PYTHONPATH": str(_ROOT)},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert done.returncode == 2, done.stderr
-  assert message in done.stderr
+  running.require_refusal("smoothing", words, message, tmp_path)

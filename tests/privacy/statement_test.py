@@ -311,14 +311,17 @@ def test_json_round_trip_is_strict():
     raise AssertionError(f"{name} is not JSON")
 
   full = _for(*_RUN, sampler="shuffle", extra_caveats=["because"]).replace(
-    audited=math.inf, audit_note="all canaries found"
+    audited=50.0, audit_note="all canaries found"
   )
+  full = full.replace(accountant={**full.accountant, "rdp": math.inf})
   text = full.to_json()
   parsed = json.loads(text, parse_constant=refuse)
-  assert parsed["audited"] == "Infinity"
+  assert parsed["accountant"]["rdp"] is None
   assert parsed["violated"] is True
   assert parsed["text"] == full.text()
   assert privacy.PrivacyStatement.from_json(text) == full
+  parsed["accountant"]["rdp"] = "Infinity"  # as versions before wrote it
+  assert privacy.PrivacyStatement.from_dict(parsed) == full
   bare = privacy.PrivacyStatement(None, None)
   assert privacy.PrivacyStatement.from_json(bare.to_json()) == bare
 
@@ -334,6 +337,14 @@ def test_json_round_trip_is_strict():
     (
       lambda: privacy.PrivacyStatement(None, None, sampler="shufle"),
       "Did you mean 'shuffle'",
+    ),
+    (
+      lambda: privacy.PrivacyStatement(None, None, audited=math.inf),
+      "audited=inf >= 0",
+    ),
+    (
+      lambda: privacy.PrivacyStatement.from_dict({"accountant": ["rdp"]}),
+      "to be an object",
     ),
     (lambda: privacy.RunFacts(randomness="sed"), "Did you mean 'seed'"),
     (

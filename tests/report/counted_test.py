@@ -54,6 +54,8 @@ def test_a_ledger_that_agrees_changes_nothing(run):
     (2.9, {}, False),
     (0.3, {"pld": "Infinity"}, False),
     (3.2714, {"pld": "Infinity"}, True),
+    (0.3, {"pld": None}, False),
+    (3.2714, {"pld": None}, True),
     (3.0, {"name": "rdp"}, False),
   ],
 )

@@ -191,16 +191,24 @@ def test_certifying_keeps_the_attacks_and_replaces_the_radii(copied):
   assert copied.metrics["complete"] is True
 
 
-def test_certifying_does_not_complete_attacks_that_were_stopped(
-  copied, monkeypatch
-):
+@contextlib.contextmanager
+def _killed_at(monkeypatch, owner, name):
+  """What is done in the block ends where it calls this function."""
+
   def killed(*args, **kwargs):
     raise KeyboardInterrupt
 
   with monkeypatch.context() as patched:
-    patched.setattr(evaluate, "attack_rows", killed)
+    patched.setattr(owner, name, killed)
     with pytest.raises(KeyboardInterrupt):
-      evaluate.run(copied.path, _ATTACKS, **_SMALL)
+      yield
+
+
+def test_certifying_does_not_complete_attacks_that_were_stopped(
+  copied, monkeypatch
+):
+  with _killed_at(monkeypatch, evaluate, "attack_rows"):
+    evaluate.run(copied.path, _ATTACKS, **_SMALL)
   evaluate.run(copied.path, (), num_certified=3, num_estimation=100)
   assert copied.metrics["certified"]["count"] == 3
   assert copied.metrics["complete"] is False
@@ -209,26 +217,16 @@ def test_certifying_does_not_complete_attacks_that_were_stopped(
 
 
 def test_a_stopped_certification_is_completed_by_the_next(copied, monkeypatch):
-  def killed(*args, **kwargs):
-    raise KeyboardInterrupt
-
-  with monkeypatch.context() as patched:
-    patched.setattr(evaluate, "certify_rows", killed)
-    with pytest.raises(KeyboardInterrupt):
-      evaluate.run(copied.path, (), num_certified=3, num_estimation=100)
+  with _killed_at(monkeypatch, evaluate, "certify_rows"):
+    evaluate.run(copied.path, (), num_certified=3, num_estimation=100)
   assert copied.metrics["complete"] is False
   evaluate.run(copied.path, (), num_certified=3, num_estimation=100)
   assert copied.metrics["complete"] is True
 
 
 def test_a_certification_that_was_stopped_stays_missing(copied, monkeypatch):
-  def killed(*args, **kwargs):
-    raise KeyboardInterrupt
-
-  with monkeypatch.context() as patched:
-    patched.setattr(evaluate, "certify_rows", killed)
-    with pytest.raises(KeyboardInterrupt):
-      evaluate.run(copied.path, _ATTACKS, **_SMALL)
+  with _killed_at(monkeypatch, evaluate, "certify_rows"):
+    evaluate.run(copied.path, _ATTACKS, **_SMALL)
   rest = {"num_attacked": 30, "num_certified": 0, "resume": True}
   assert evaluate.run(copied.path, _ATTACKS, **rest)["complete"] is False
   done = evaluate.run(copied.path, _ATTACKS, **_SMALL, resume=True)
@@ -279,13 +277,8 @@ def test_a_result_that_names_no_weights_is_not_of_this_run(copied):
 def test_an_audit_is_written_down_once(copied, monkeypatch):
   before = len(copied.read_json("audit.json")["audits"])
 
-  def killed(self):
-    raise KeyboardInterrupt
-
-  with monkeypatch.context() as patch:
-    patch.setattr(audit.audit_record.Store, "close", killed)
-    with pytest.raises(KeyboardInterrupt):
-      audit.run(copied.path, "step", runs=301, seed=1)
+  with _killed_at(monkeypatch, audit.audit_record.Store, "close"):
+    audit.run(copied.path, "step", runs=301, seed=1)
   audit.run(copied.path, "step", runs=301, seed=2)
   assert len(copied.read_json("audit.json")["audits"]) == before + 1
 

@@ -7,6 +7,7 @@ import json
 import math
 from typing import Any
 
+from tf_privrob import files
 from tf_privrob import validate
 from tf_privrob.privacy import accounting
 from tf_privrob.privacy import rounding
@@ -50,14 +51,15 @@ class PrivacyStatement:
     claimed: What the theorem of the method's paper would say, None: nothing.
     proven: What composition supports for what the code really did; None: no
       finite bound is known.
-    audited: A lower bound on dp_epsilon that an attack demonstrated; None: not
-      run.
+    audited: A lower bound on dp_epsilon that an attack demonstrated, which is
+      finite; None: not run.
     audit_note: How the audit was made, its confidence.
     neighbouring: "add_or_remove_one" or "replace_one".
     sampler: "poisson", "shuffle", "full_batch", "fixed" (batches of one size,
       no amplification) or "none" (no mini-batches).
     accountant: Name, library, version, and both figures `rdp` and `pld` with
-      their routes; empty if nothing was accounted.
+      their routes, `inf` where one knows no finite bound; empty if nothing was
+      accounted.
     releases: `Release.record()` of each: name, description, count, parameters.
     assumptions: Assumptions of the proof.
     caveats: Why claimed is not proven, and what no figure covers.
@@ -98,8 +100,8 @@ class PrivacyStatement:
   def __post_init__(self):
     validate.one_of(accounting.NEIGHBOURING, neighbouring=self.neighbouring)
     validate.one_of(SAMPLERS, sampler=self.sampler)
-    if self.audited is not None and not self.audited >= 0:
-      raise ValueError(f"Expected audited={self.audited!r} >= 0 or None.")
+    if self.audited is not None:
+      validate.non_negative(audited=self.audited)
     if self.gaussian_mu is not None:
       validate.non_negative(gaussian_mu=self.gaussian_mu)
       if self.proven is None:
@@ -157,11 +159,14 @@ class PrivacyStatement:
 
   def to_dict(self) -> dict[str, Any]:
     """The JSON form as a dict, with the text beside it."""
-    fields = _encode(dataclasses.asdict(self))
-    return {**fields, "violated": self.violated, "text": self.text()}
+    return {
+      **files.to_jsonable(self),
+      "violated": self.violated,
+      "text": self.text(),
+    }
 
   def to_json(self) -> str:
-    """Strict JSON: an infinite figure is the string "Infinity"."""
+    """Strict JSON, as in all files: null where there is no finite figure."""
     return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
   @classmethod
@@ -174,7 +179,8 @@ class PrivacyStatement:
     names = [field.name for field in dataclasses.fields(cls)]
     for name in values:
       validate.one_of(names, field=name)
-    values = {"unit": NOT_STATED, **_decode(values)}
+    values = {"unit": NOT_STATED, **values}
+    values["accountant"] = _accounted(values.get("accountant", {}))
     for name in ("claimed", "proven"):
       if values.get(name) is not None:
         values[name] = Budget(**values[name])
@@ -189,25 +195,13 @@ class PrivacyStatement:
     return cls.from_dict(json.loads(text))
 
 
-_SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
-
-
-def _encode(value: Any) -> Any:
-  """Makes non-finite numbers strings, at any depth."""
-  if isinstance(value, dict):
-    return {name: _encode(item) for name, item in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [_encode(item) for item in value]
-  if hasattr(value, "item"):
-    value = value.item()  # A NumPy scalar.
-  if isinstance(value, float) and not math.isfinite(value):
-    return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
-  return value
-
-
-def _decode(value: Any) -> Any:
-  if isinstance(value, dict):
-    return {name: _decode(item) for name, item in value.items()}
-  if isinstance(value, list):
-    return [_decode(item) for item in value]
-  return _SPECIAL.get(value, value) if isinstance(value, str) else value
+def _accounted(accountant: Any) -> dict[str, Any]:
+  """What a file has; versions before wrote "Infinity" where it has null."""
+  if not isinstance(accountant, dict):
+    raise ValueError(f"Expected accountant={accountant!r} to be an object.")
+  return {
+    name: math.inf
+    if name in accounting.ACCOUNTANTS and value in (None, "Infinity")
+    else value
+    for name, value in accountant.items()
+  }

@@ -175,10 +175,7 @@ def _size_helps_attacker(results: results_lib.Results) -> Check:
           wrong.append(f"{_name(large)} is weaker than {_name(small)}")
   if not pairs:
     return Check(NOT_RUN, title, "Needs one attack at two sizes.")
-  if wrong:
-    detail = f"{'; '.join(wrong)}: a sign of masked gradients."
-    return Check(WARN, title, detail)
-  return Check(PASS, title, f"Holds for all {pairs} neighbouring sizes.")
+  return _compared(title, wrong, f"for all {pairs} neighbouring sizes")
 
 
 def _iterations_help_attacker(results: results_lib.Results) -> Check:
@@ -199,10 +196,15 @@ def _iterations_help_attacker(results: results_lib.Results) -> Check:
         wrong.append(f"{_name(one)} beats {_name(best)}")
   if not pairs:
     return Check(NOT_RUN, title, "Needs FGSM and an iterated attack.")
+  return _compared(title, wrong, f"at all {pairs} sizes where both were run")
+
+
+def _compared(title: str, wrong: list[str], where: str) -> Check:
+  """Attacks of which one should be the stronger: those that were not."""
   if wrong:
     detail = f"{'; '.join(wrong)}: a sign of masked gradients."
     return Check(WARN, title, detail)
-  return Check(PASS, title, f"Holds at all {pairs} sizes where both were run.")
+  return Check(PASS, title, f"Holds {where}.")
 
 
 def _curve_falls(results: results_lib.Results) -> Check:

@@ -34,14 +34,11 @@ _YALE_B = TrainingConfig(
   weight_decay=2e-4,
   checkpoint_every=1000,
 )
-_FASHION_MNIST = TrainingConfig(
-  learning_rate=1e-4,
+_FASHION_MNIST = dataclasses.replace(
+  _YALE_B,
   learning_rate_drops="50000:0.1,65000:0.01",
   batch_size=100,
   epochs=80001 * 100 / 60000,
-  reduction="sum",
-  weight_decay=2e-4,
-  checkpoint_every=1000,
 )
 _CIFAR10 = TrainingConfig(
   optimizer="sgd",
