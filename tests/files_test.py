@@ -148,6 +148,7 @@ _BAD_JSON = {
   "NaN": b'{"a": NaN}',
   "infinity": b'{"a": -Infinity}',
   "overflow": b'{"a": 1e999}',
+  "twice": b'{"a": 1, "b": {"c": 2, "d": 3, "c": 4}}',
   "bytes": bytes(range(128, 256)),
   "nothing": b"",
   "deep": b"[" * 100_000,

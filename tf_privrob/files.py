@@ -316,13 +316,13 @@ def read_json(path: PathLike, advice: str = _AGAIN) -> dict[str, Any] | None:
 
   Raises:
     ValueError: If there is anything else: another value than an object, a
-      number that is not finite, a file that was cut off, a folder.
+      number that is not finite, a key twice, a file that was cut off, a folder.
   """
   text = read_text(path, advice)
   if text is None:
     return None
   try:
-    payload = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    payload = _parsed(text)
   except (ValueError, RecursionError) as error:
     raise ValueError(
       f"Expected JSON in {path}, but it cannot be read ({error}). {advice}"
@@ -333,6 +333,25 @@ def read_json(path: PathLike, advice: str = _AGAIN) -> dict[str, Any] | None:
       f" {type(payload).__name__}. {advice}"
     )
   return payload
+
+
+def _parsed(text: str) -> Any:
+  """The value of a JSON text that everybody reads alike."""
+  return json.loads(
+    text,
+    parse_constant=_refuse,
+    parse_float=_finite,
+    object_pairs_hook=_object,
+  )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  found = dict(pairs)
+  if len(found) < len(pairs):
+    names = [name for name, _ in pairs]
+    twice = next(name for name in names if names.count(name) > 1)
+    raise ValueError(f"the key {twice!r} stands in one object twice")
+  return found
 
 
 def _refuse(text: str) -> None:
@@ -347,12 +366,12 @@ def _finite(text: str) -> float:
 def read_lines(path: PathLike) -> list[dict[str, Any]]:
   """The JSON objects in the lines of a file; none if there is no file.
 
-  A line that a crash cut short is left out.
+  A line that is none, as where a crash cut it short, is left out.
   """
   rows = []
   for line in (read_text(path) or "").splitlines():
     with contextlib.suppress(ValueError, RecursionError):
-      row = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+      row = _parsed(line)
       rows += [row] if isinstance(row, dict) else []
   return rows
 

@@ -19,12 +19,14 @@ from typing import Any
 
 import numpy as np
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 def _is_number(value: Any) -> bool:
   return (
     isinstance(value, (int, float, np.integer, np.floating))
     and not isinstance(value, bool)
-    and not math.isnan(value)
+    and value == value  # not NaN
   )
 
 
@@ -149,12 +151,17 @@ def dp_delta(dp_delta: float, num_examples: int | None = None) -> None:
 
 
 def value_range(bounds: tuple[float, float]) -> None:
-  """Requires two finite numbers in increasing order."""
+  """Requires two increasing numbers whose distance float32 can hold."""
   pair = isinstance(bounds, (tuple, list, np.ndarray)) and len(bounds) == 2
   if not pair or not all(map(_is_number, bounds)):
     raise ValueError(f"Expected value_range={bounds!r} to be two numbers.")
   if not -math.inf < bounds[0] < bounds[1] < math.inf:
     raise ValueError(f"Expected value_range={bounds!r} to be increasing.")
+  if not max(*map(abs, bounds), bounds[1] - bounds[0]) <= _LARGEST:
+    raise ValueError(
+      f"Expected value_range={bounds!r} to be numbers of float32, at most"
+      f" {_LARGEST:g} apart. Rescale the inputs."
+    )
 
 
 def examples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tf_privrob import privacy
+from tf_privrob.privacy import ledger_file
 
 PARAMETERS = {
   "method": "DPSGD",
@@ -26,3 +27,10 @@ def open_ledger(path, resume=False, max_steps=None, **changes):
     ledger.close()
     raise
   return ledger
+
+
+def note(path, text):
+  """What is noted of a statement whose file is written next to the ledger."""
+  statement = path.with_suffix(".statement")
+  with ledger_file.noting(path, statement, text, anew=False):
+    statement.write_text(text)

@@ -18,6 +18,7 @@ import tf_privrob
 from tests.privacy import ledger_cases
 from tf_privrob import privacy
 from tf_privrob.privacy import ledger as ledger_lib
+from tf_privrob.privacy import ledger_file
 from tf_privrob.privacy import ledger_format
 
 _ROOT = pathlib.Path(tf_privrob.__file__).parents[1]
@@ -241,6 +242,45 @@ def test_a_torn_session_is_not_opened_again(path):
     assert (ledger.session, ledger.steps) == (1, 1)
 
 
+def test_a_torn_note_is_dropped(path):
+  """The file that it was to announce was not written."""
+  with ledger_cases.open_ledger(path) as ledger:
+    ledger.charge(3)
+  ledger_cases.note(path, "first")
+  kind = len(b'{"type": "statement"')
+  start = path.stat().st_size + kind
+  ledger_cases.note(path, "second")
+  whole = path.read_bytes()
+  for length in range(start, len(whole)):
+    path.write_bytes(whole[:length])
+    history = privacy.read_ledger(path)
+    assert history.steps == 3
+    assert history.noted(b"first")
+    assert not history.noted(b"second")
+    path.with_suffix(".statement").write_text("first")
+    ledger_cases.note(path, "third")
+    history = privacy.read_ledger(path)
+    assert (history.steps, history.torn) == (3, b"")
+    assert history.noted(b"third")
+
+
+def test_a_note_that_does_not_fit_on_the_disk_leaves_the_ledger(
+  path, monkeypatch
+):
+  ledger_cases.open_ledger(path).close()
+  before, real = path.read_bytes(), os.write
+
+  def few(fd, content):
+    real(fd, bytes(content[:9]))
+    raise OSError(28, "No space left on device")
+
+  with monkeypatch.context() as patched:
+    patched.setattr(ledger_file.os, "write", few)
+    with pytest.raises(privacy.LedgerError, match=r"privacy\.json stays"):
+      ledger_cases.note(path, "statement")
+  assert path.read_bytes() == before
+
+
 def test_a_torn_plan_or_result_is_dropped(path):
   with ledger_cases.open_ledger(path) as ledger:
     ledger.begin_release("moments", {})
@@ -323,6 +363,7 @@ def test_a_ledger_of_the_old_format_can_be_read_but_not_resumed(path):
     privacy.LedgerError, match=r"expected a ledger of format 2.*new run_dir"
   ):
     privacy.Ledger.open(path, {"noise": 1.1}, resume=True)
+  ledger_cases.note(path, "statement")  # it cannot have such a line
   assert path.read_bytes() == _OLD
   path.write_bytes(_OLD.replace(b'"steps": 4', b'"steps": 3'))
   with pytest.raises(privacy.LedgerError, match="line 4 does not match"):
@@ -383,6 +424,23 @@ def test_a_copy_that_is_continued_twice_has_diverged(tmp_path):
     assert ledger.steps == 2  # each says 2, and 3 were taken
   assert ledger_lib.diverged(path, copy)
   assert ledger_lib.diverged(copy, path)
+
+
+def test_notes_of_statements_are_no_divergence(tmp_path):
+  """Two copies are audited; only what is released afterwards counts twice."""
+  path, copy = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+  with ledger_cases.open_ledger(path) as ledger:
+    ledger.charge()
+  shutil.copy(path, copy)
+  for number, place in enumerate((path, copy)):
+    ledger_cases.note(place, f"statement {number}")
+  assert not ledger_lib.diverged(path, copy)
+  with ledger_cases.open_ledger(path, resume=True) as ledger:
+    ledger.charge()
+  assert not ledger_lib.diverged(path, copy)
+  with ledger_cases.open_ledger(copy, resume=True) as ledger:
+    ledger.charge()
+  assert ledger_lib.diverged(path, copy)
 
 
 def test_two_runs_have_not_diverged(tmp_path):

@@ -19,6 +19,23 @@ def test_interval_of_the_file_wins_and_is_computed_where_absent():
   assert records.Accuracy.from_json({"accuracy": 0.5}).interval is None
 
 
+_OFF = {"accuracy": 0.7, "count": 500, "interval": [0.118, 0.182]}
+
+
+@pytest.mark.parametrize(
+  "read",
+  [
+    lambda: records.Accuracy.from_json(_OFF),
+    lambda: records.AttackResult.from_json({**_OFF, "attack_eps": 0.1}),
+    lambda: records.Radii.from_json({"curve": [{**_OFF, "radius": 0.1}]}),
+  ],
+)
+def test_an_accuracy_lies_in_its_interval(read):
+  message = r"^expected accuracy in its interval \[0\.118, 0\.182\].*0\.7$"
+  with pytest.raises(ValueError, match=message):
+    read()
+
+
 @pytest.mark.parametrize(
   "accuracy", [None, "0.5", 1.5, -0.1, float("nan"), True]
 )

@@ -73,6 +73,17 @@ def test_a_rate_that_could_not_be_measured_keeps_its_note():
     ({"balanced_accuracy": 1.2}, r"balanced_accuracy in \[0, 1\].*1\.2"),
     ({"advantage": -2}, r"advantage in \[-1, 1\], received -2"),
     ({"auc": "high"}, r"auc in \[0, 1\]"),
+    ({"auc": 0.5}, r"auc in its interval \[0\.586, 0\.636\], received 0\.5"),
+    ({"interval": [0, 0.5]}, r"balanced_accuracy in its interval \[0, 0\.5\]"),
+    ({"advantage_interval": [-1, 0]}, r"advantage in its interval \[-1, 0\]"),
+    (
+      {"tpr_at_fpr": [{"fpr": 0.01, "tpr": 0.5, "interval": [0, 0.1]}]},
+      r"tpr in its interval \[0, 0\.1\], received 0\.5",
+    ),
+    (
+      {"advantage": 0.0, "advantage_interval": None},
+      r"advantage 2 balanced_accuracy - 1, received 0 and 0\.58",
+    ),
     ({"roc": {"fpr": [0.1], "tpr": []}}, r"as many fpr as tpr.*1 and 0"),
     ({"roc": {"fpr": [3], "tpr": [1]}}, r"roc fpr 1 in \[0, 1\]"),
   ],

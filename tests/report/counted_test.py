@@ -1,12 +1,15 @@
 """A statement of another run, or one that counts too little, proves nothing."""
 
 import json
+import shutil
 
 import pytest
 
 from tests.report import conftest
+from tf_privrob import files as files_lib
 from tf_privrob import privacy
 from tf_privrob import report
+from tf_privrob.privacy import stated
 from tf_privrob.report import results as results_lib
 
 _STEPS, _PLAN = 640, {"noise_multiplier": 1.2207}
@@ -78,6 +81,98 @@ def test_no_less_is_proven_than_was_accounted(
 def test_without_a_ledger_the_statement_stands(run):
   (run / "ledger.jsonl").unlink()
   assert _statement(run).proven is not None
+
+
+@pytest.fixture
+def noted(run):
+  """The same run, whose statement was written when its training ended."""
+  text = (run / "privacy.json").read_text()
+  statement = privacy.PrivacyStatement.from_json(text)
+  statement = statement.replace(condition="only on Sundays", gaussian_mu=0.9)
+  (run / "privacy.json").unlink()
+  stated.state(report.RunFolder(run), statement)
+  assert _statement(run) == statement
+  return run
+
+
+_LESS = {"dp_epsilon": 0.5, "dp_delta": 1e-5}
+_ACCOUNTANT = conftest.PRIVACY["accountant"]
+
+
+@pytest.mark.parametrize(
+  "edit",
+  [
+    {"proven": {"dp_epsilon": 2.987, "dp_delta": 1e-12}},
+    {"proven": {"dp_epsilon": 2.987, "dp_delta": 0}},
+    {"neighbouring": "replace_one"},
+    {"gaussian_mu": 0.01},
+    {"caveats": []},
+    {"assumptions": []},
+    {"releases": []},
+    {"condition": ""},
+    {"unit": "one hospital"},
+    {"proven": _LESS, "accountant": {**_ACCOUNTANT, "pld": 0.5, "rdp": 0.5}},
+    {"proven": _LESS, "accountant": {**_ACCOUNTANT, "pld": "3", "rdp": "3"}},
+    {"proven": _LESS, "accountant": {}},
+    {"text": "nothing leaks"},
+  ],
+)
+def test_no_edit_of_the_statement_leaves_a_proof(noted, edit):
+  """Nor does an audit of the run, which writes the statement anew."""
+  _change(noted / "privacy.json", **edit)
+  for _ in range(2):
+    found = _statement(noted)
+    assert found.proven is None
+    assert "hash of another text" in found.caveats[0]
+    stated.caution(report.RunFolder(noted), stated.REFERENCES)
+
+
+def test_a_key_that_stands_twice_leaves_no_statement(noted):
+  text = (noted / "privacy.json").read_text()
+  key = '"gaussian_mu": '
+  text = text.replace(key, f"{key}0.01, {key}")
+  (noted / "privacy.json").write_text(text)
+  found = results_lib.read(report.RunFolder(noted))
+  assert found.privacy is None
+  assert "'gaussian_mu' stands in one object twice" in found.problems[0]
+
+
+def test_what_was_put_back_is_proven_again(noted, tmp_path):
+  before = (noted / "privacy.json").read_bytes()
+  _change(noted / "privacy.json", condition="")
+  stated.caution(report.RunFolder(noted), stated.REFERENCES)
+  (noted / "privacy.json").write_bytes(before)
+  assert _statement(noted).proven is not None
+  copy = shutil.copytree(noted, tmp_path / "copy")
+  stated.caution(report.RunFolder(copy), stated.REFERENCES)
+  assert _statement(copy).proven is not None
+
+
+def test_a_kill_between_ledger_and_statement_takes_no_proof(noted, monkeypatch):
+  """Also one after the other: the file has its first text all the while."""
+
+  def killed(*unused):
+    raise KeyboardInterrupt
+
+  folder = report.RunFolder(noted)
+  with monkeypatch.context() as patched:
+    patched.setattr(files_lib, "write_text", killed)
+    for caveat in (stated.REFERENCES, stated.BEGUN, "a third"):
+      with pytest.raises(KeyboardInterrupt):
+        stated.caution(folder, caveat)
+  found = _statement(noted)
+  assert found.proven is not None
+  assert "a third" not in found.caveats
+  stated.caution(folder, "a third")
+  found = _statement(noted)
+  assert found.proven is not None
+  assert "a third" in found.caveats
+
+
+def test_a_statement_that_counts_too_little_is_noted_in_vain(noted):
+  """A resumed run was stopped before it could write its own."""
+  _charge(noted, 1)
+  assert "counted 641 steps" in _statement(noted).caveats[0]
 
 
 @pytest.mark.usefixtures("no_plots")

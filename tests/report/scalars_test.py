@@ -117,6 +117,26 @@ def test_tensorboard_reads_scalars_and_settings(tmp_path, everything):
   assert not [name for name in start.hparams if "seed" in name]
 
 
+@pytest.mark.usefixtures("no_plots")
+@pytest.mark.parametrize("old", [True, False])
+def test_what_cannot_be_replaced_is_one_sentence(
+  tmp_path, everything, monkeypatch, old
+):
+  """As on a disk that can only be read, also where nothing is to go."""
+  import tensorflow as tf
+
+  def refuse(*unused):
+    raise tf.errors.PermissionDeniedError(None, None, "no")
+
+  path = conftest.write_run(tmp_path, everything)
+  if old:  # a folder is not removed like a file
+    (path / "tb/report/events.out.tfevents.1").mkdir(parents=True)
+  else:
+    monkeypatch.setattr(tf.summary, "create_file_writer", refuse)
+  with pytest.raises(ValueError, match=r"^Expected to .*tb/report.*this user"):
+    report.write(path, tensorboard=True)
+
+
 def test_tensorflow_is_not_imported_unless_asked_for(tmp_path):
   code = (
     "import sys; from tf_privrob import report;"

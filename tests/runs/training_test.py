@@ -395,19 +395,23 @@ def test_the_statement_of_another_run_is_not_believed(
 def test_a_statement_without_names_must_account_what_the_ledger_counts(
   two_runs, noisier, tmp_path
 ):
-  """Earlier versions named no run in privacy.json."""
+  """Earlier versions named no run in privacy.json, and noted no hash of it."""
 
   def named_nothing(folder):
     named = ("run_id", "weights")
     return {k: v for k, v in folder.privacy.items() if k not in named}
 
   folder = _copy(two_runs[0], tmp_path / "run")
+  ledger = folder.file("ledger.jsonl")
+  lines = ledger.read_bytes().splitlines(keepends=True)
+  assert b'{"type": "statement"' in lines.pop()
+  ledger.write_bytes(b"".join(lines))
   folder.write_json("privacy.json", named_nothing(folder))
   assert _stated(folder).proven is not None
   folder.write_json("privacy.json", named_nothing(noisier))
   assert _stated(folder).proven is None
   folder.write_json("privacy.json", named_nothing(two_runs[0]))
-  folder.file("ledger.jsonl").unlink()
+  ledger.unlink()
   assert _stated(folder).proven is None
 
 

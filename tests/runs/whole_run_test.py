@@ -256,13 +256,35 @@ def test_two_evaluations_at_once_are_refused(copied):
       evaluate.run(copied.path, _ATTACKS, **_SMALL)
 
 
-def test_certificates_of_another_model_make_no_proven_curve(copied):
+def test_certificates_of_another_model_make_no_curve(copied):
   path = copied.file("certificates.csv")
   model = copied.metrics["certified"]["model"]
   path.write_text(path.read_text().replace(model, "0" * 16))
   found = results_lib.read(copied)
-  assert found.smoothed.kind != "proven"
+  assert found.smoothed is None
   assert any("certificates.csv" in problem for problem in found.problems)
+
+
+def test_rows_of_certificates_and_their_curve_go_together(copied):
+  """One radius more than metrics.json counts."""
+  path = copied.file("certificates.csv")
+  *lines, last = path.read_text().splitlines()
+  row = dict(zip(lines[0].split(","), last.split(",")))
+  row.update(prediction=row["label"], abstained="0", correct="1", radius="9.0")
+  path.write_text("\n".join([*lines, ",".join(row.values())]) + "\n")
+  found = results_lib.read(copied)
+  assert found.smoothed is None
+  (problem,) = found.problems
+  assert "nothing certified is shown" in problem
+
+
+def test_a_condition_that_was_taken_out_takes_the_proof_along(copied):
+  """The run has a seed, which only the statement says beside its figure."""
+  assert "do not know the seed" in copied.privacy["condition"]
+  copied.write_json("privacy.json", {**copied.privacy, "condition": ""})
+  found = results_lib.read(copied).privacy
+  assert found.proven is None
+  assert "the hash of another text" in found.caveats[0]
 
 
 def test_a_result_that_names_no_weights_is_not_of_this_run(copied):

@@ -3,12 +3,13 @@
 `ledger.jsonl` has one JSON object a line: a header (library, version, the run's
 identity and parameters), a line for every session that opened it, for the plan
 (noise, clip norm, allowed steps), for every charge, for everything that is
-released once, and for facts that take a proof away. A line carries a checksum
-over itself and all lines before it, and is on the disk (fdatasync) before the
-call that wrote it returns. So the ledger can count a step that never happened,
-after a crash between charge and step, but never miss one that did. Lines have
-the time to the minute, charges and facts none: how long a step took tells how
-many examples it had.
+released once, for facts that take a proof away, and for every statement that
+is written (`ledger_file.noting`). A line carries a checksum over itself and all
+lines before it, and is on the disk (fdatasync) before the call that wrote it
+returns. So the ledger can count a step that never happened, after a crash
+between charge and step, but never miss one that did. Lines have the time to the
+minute, charges and facts none: how long a step took tells how many examples it
+had.
 
 A file that was cut back to earlier whole lines looks like an earlier ledger.
 That is what checkpoints are for: each has the run's identity, what was charged
@@ -333,5 +334,5 @@ def diverged(first: str | os.PathLike, second: str | os.PathLike) -> bool:
   histories = ledger_format.read(first), ledger_format.read(second)
   if histories[0].run != histories[1].run:
     return False
-  pairs = zip(histories[0].checksums, histories[1].checksums)
+  pairs = zip(*(found.checksums[: found.counted] for found in histories))
   return any(one != other for one, other in pairs)

@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Iterator
 
 import tf_privrob
 from tf_privrob import files
@@ -23,10 +24,14 @@ try:
 except ImportError:  # Not on Windows: there, nothing guards against two runs.
   fcntl = None
 
-_RESUME = "Free the disk and resume; what was half written counts."
+_RESUME = (
+  "the step must not be taken. Free the disk and resume; what was half written"
+  " counts."
+)
 _ADVICE = {
-  "fact": "What bears on the proof may be lost: free the disk and begin a new"
-  " run_dir."
+  "fact": "the step must not be taken. What bears on the proof may be lost:"
+  " free the disk and begin a new run_dir.",
+  "statement": "privacy.json stays as it was. Free the disk and do this again.",
 }
 # Waits until what was written is on the disk.
 sync_data = getattr(os, "fdatasync", os.fsync)
@@ -143,9 +148,12 @@ class LedgerFile:
         written += os.write(self._fd, text[written:])
       sync_data(self._fd)
     except OSError as error:
+      if line["type"] == "statement":  # half of it would count as a charge
+        with contextlib.suppress(OSError):
+          self.cut(self._size)
       raise ledger_format.LedgerError(
-        f"Cannot write ledger {self.path} ({error}): the step must not be"
-        f" taken. {_ADVICE.get(line['type'], _RESUME)}"
+        f"Cannot write ledger {self.path} ({error}):"
+        f" {_ADVICE.get(line['type'], _RESUME)}"
       ) from error
     self._size += len(text)
     self._checksums[checksum] = None
@@ -209,12 +217,7 @@ def resume(path: str, parameters: dict) -> LedgerFile:
         " Begin a new run_dir."
       )
     ledger_format.require_same(path, "run", history.parameters, parameters)
-    if history.torn:
-      # What it was to pay for never began: a crash in here may lose the line,
-      # and the count is still not too low.
-      file.cut(history.size)
-    if history.mended:
-      file.append(history.mended)
+    _mend(file, history)
     session = history.sessions[-1]["session"] + 1
     place = file.place(history.run)
     file.append(_session_line(session, history.steps, place))
@@ -222,6 +225,55 @@ def resume(path: str, parameters: dict) -> LedgerFile:
     file.close()
     raise
   return file
+
+
+def _mend(file: LedgerFile, history: ledger_format.History) -> None:
+  """Puts what a torn last line counts as in its place."""
+  if history.torn:
+    # What it was to pay for never began: a crash in here may lose the line,
+    # and the count is still not too low.
+    file.cut(history.size)
+  if history.mended:
+    file.append(history.mended)
+
+
+@contextlib.contextmanager
+def noting(
+  path: str | os.PathLike,
+  statement: str | os.PathLike,
+  text: str,
+  anew: bool,
+) -> Iterator[None]:
+  """Notes the text that a statement is given within the block.
+
+  The line counts nothing. It is on the disk before the block, and tells of what
+  the file holds until then as well. Where nobody has noted that, the new text
+  is not noted either unless it is `anew`: an edit by hand does not become the
+  run's own by an audit. Ledgers of format 1 have no such lines.
+
+  Args:
+    path: Path of the ledger, which nobody else may write within the block.
+    statement: Path of privacy.json.
+    text: What it is about to hold.
+    anew: Whether the training itself says so; False: made of the text before.
+
+  Raises:
+    LedgerError: If the ledger is damaged, in use or cannot be written.
+  """
+  file, history = LedgerFile.open(os.path.abspath(path))
+  with contextlib.closing(file):
+    before = files.read_bytes(statement)
+    known = history.noted(before)
+    if history.format == ledger_format.FORMAT and (known or anew):
+      _mend(file, history)
+      line = {"type": "statement", "sha256": _hash(text.encode("utf-8"))}
+      kept = known and before is not None
+      file.append({**line, "before": _hash(before) if kept else None})
+    yield
+
+
+def _hash(content: bytes) -> str:
+  return hashlib.sha256(content).hexdigest()
 
 
 def _session_line(session: int, steps: int, place: str) -> dict:

@@ -6,7 +6,12 @@ return; it is counted all the same, as far as it can be read: a charge with its
 count, a release under its name, an opening as a session. A line that is cut
 before its kind can be read is counted as one step, a release that is cut before
 its name as one more of every release that was begun, and a fact as all facts.
-Plans and finished results pay for nothing, and are dropped.
+Plans, finished results and notes of a statement pay for nothing, and are
+dropped.
+
+A note of a statement has the hash of the text that privacy.json is about to
+have and of the one that it had, if that was noted: whoever is killed between
+note and file leaves the one or the other.
 
 Earlier versions wrote the time into charges too; it is not read.
 """
@@ -67,6 +72,8 @@ class History:
     mended: The line that counts for the torn one, None if none has to.
     checksums: After each complete line, over it and all lines before it.
     size: bytes of all complete lines.
+    statements: SHA-256 that privacy.json may have by the last note of it.
+    counted: Complete lines up to the last one that is no such note.
   """
 
   format: int
@@ -83,6 +90,8 @@ class History:
   mended: dict | None
   checksums: tuple
   size: int
+  statements: tuple[str, ...] = ()
+  counted: int = 0
 
   @property
   def checksum(self) -> str:
@@ -93,6 +102,12 @@ class History:
   def moved(self) -> bool:
     """Whether sessions were opened in different places."""
     return len({s["place"] for s in self.sessions if "place" in s}) > 1
+
+  def noted(self, statement: bytes | None) -> bool:
+    """Whether privacy.json may hold these bytes; any where none was noted."""
+    if not self.statements or statement is None:
+      return not self.statements
+    return hashlib.sha256(statement).hexdigest() in self.statements
 
 
 def read(path: str | os.PathLike) -> History:
@@ -142,6 +157,8 @@ class _Reader:
     self.steps = 0
     self.releases: dict[str, ReleaseEntry] = {}
     self.facts: set[str] = set()
+    self.statements: tuple[str, ...] = ()
+    self.lines = self.counted = 0
 
   def take(self, line: dict) -> None:
     kind = line["type"]
@@ -156,10 +173,14 @@ class _Reader:
       "release": self._release,
       "finished": self._finished,
       "fact": self._fact,
+      "statement": self._statement,
     }
     if kind not in kinds:
       raise ValueError(f"is of an unknown kind, {kind!r}")
     kinds[kind](line)
+    self.lines += 1
+    if kind != "statement":
+      self.counted = self.lines
 
   def _header(self, line: dict) -> None:
     if line["format"] not in (1, FORMAT):
@@ -210,6 +231,9 @@ class _Reader:
       raise ValueError(f"tells an unknown fact, {line['name']!r}")
     self.facts.update(names)
 
+  def _statement(self, line: dict) -> None:
+    self.statements = tuple(filter(None, (line["sha256"], line["before"])))
+
   def history(self, torn: bytes, checksums: tuple, size: int) -> History:
     mended = self._mended(torn) if torn else None
     if mended:
@@ -229,13 +253,15 @@ class _Reader:
       mended=mended,
       checksums=checksums,
       size=size,
+      statements=self.statements,
+      counted=self.counted,
     )
 
   def _mended(self, torn: bytes) -> dict | None:
     """What a torn line counts as: never too little, see above."""
     kind = _found(rb'^\{"type": "(\w+)"', torn)
     mended = {"repaired": "the last line was unfinished"}
-    if kind in ("plan", "finished"):
+    if kind in ("plan", "finished", "statement"):
       return None
     if kind == "session":
       session = self.sessions[-1]["session"] + 1

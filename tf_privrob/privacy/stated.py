@@ -2,17 +2,22 @@
 
 privacy.json is written when a training ends. An audit of the run adds its lower
 bound to it, and whoever trains on the private records again adds a caveat,
-which a later session of the training does not forget.
+which a later session of the training does not forget. Whoever writes it notes
+the hash of its text in the ledger first, by which `report.counted` knows it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from tf_privrob import files
 from tf_privrob import run_folder
+from tf_privrob.privacy import ledger_file
 from tf_privrob.privacy import statement as statement_lib
 
+LEDGER = "ledger.jsonl"
 OWN_SETTINGS = "this run's settings"
 BEGUN = (
   "An audit that is not done yet trains a second model on the private records,"
@@ -42,7 +47,7 @@ def append(folder: run_folder.RunFolder, audit: Mapping[str, Any]) -> None:
   statement = _statement(folder)
   if statement is not None:
     caveats = [caveat for caveat in statement.caveats if caveat != BEGUN]
-    _write(folder, statement.replace(caveats=caveats))
+    _write(folder, statement.replace(caveats=caveats), anew=False)
 
 
 def state(
@@ -52,11 +57,14 @@ def state(
   before = _statement(folder)
   known = before.caveats if before is not None else ()
   kept = [caveat for caveat in known if caveat in _CAUTIONS]
-  _write(folder, statement.replace(caveats=(*statement.caveats, *kept)))
+  caveats = (*statement.caveats, *kept)
+  _write(folder, statement.replace(caveats=caveats), anew=True)
 
 
 def _write(
-  folder: run_folder.RunFolder, statement: statement_lib.PrivacyStatement
+  folder: run_folder.RunFolder,
+  statement: statement_lib.PrivacyStatement,
+  anew: bool,
 ) -> None:
   """Writes the statement with what the run's audits found.
 
@@ -84,7 +92,21 @@ def _write(
   seconds = [f["second_training"] for f in audits if "second_training" in f]
   caveats = dict.fromkeys((*statement.caveats, *seconds))
   statement = statement.replace(caveats=tuple(caveats))
-  folder.write_text("privacy.json", statement.to_json())
+  _put(folder, statement, anew)
+
+
+def _put(
+  folder: run_folder.RunFolder,
+  statement: statement_lib.PrivacyStatement,
+  anew: bool = False,
+) -> None:
+  """Writes the statement, once the run's ledger has noted its text."""
+  text, path = statement.to_json(), folder.file("privacy.json")
+  noting = contextlib.nullcontext()
+  if folder.has(LEDGER):
+    noting = ledger_file.noting(folder.file(LEDGER), path, text, anew)
+  with noting:
+    files.write_text(path, text)
 
 
 def _audits(folder: run_folder.RunFolder) -> list[dict[str, Any]]:
@@ -123,8 +145,8 @@ def caution(folder: run_folder.RunFolder, caveat: str) -> None:
   """Adds a caveat to privacy.json, once."""
   statement = _statement(folder)
   if statement is not None and caveat not in statement.caveats:
-    statement = statement.replace(caveats=(*statement.caveats, caveat))
-    folder.write_text("privacy.json", statement.to_json())
+    caveats = (*statement.caveats, caveat)
+    _put(folder, statement.replace(caveats=caveats))
 
 
 def _statement(

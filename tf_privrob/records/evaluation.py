@@ -1,7 +1,7 @@
 """What an evaluation measured: metrics.json.
 
-Accuracies come with two-sided Clopper-Pearson intervals at 95%; where a file
-has none, it follows from the count.
+Accuracies come with two-sided Clopper-Pearson intervals at 95%, in which they
+lie; where a file has none, it follows from the count.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from tf_privrob.records.schema import Count
 from tf_privrob.records.schema import Interval
 from tf_privrob.records.schema import OPTIONAL
 from tf_privrob.records.schema import Record
+from tf_privrob.records.schema import require_within
 from tf_privrob.records.schema import Share
 from tf_privrob.records.schema import Size
 
 
 def _interval(entry, count: int | None) -> Interval | None:
   """The record's own interval, or the exact one where it has only a count."""
+  require_within(entry.interval, accuracy=entry.accuracy)
   if entry.interval is None and count:
     return binomial.interval(round(entry.accuracy * count), count)
   return entry.interval

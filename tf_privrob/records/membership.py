@@ -20,6 +20,7 @@ from tf_privrob.records.schema import Count
 from tf_privrob.records.schema import Interval
 from tf_privrob.records.schema import OPTIONAL
 from tf_privrob.records.schema import Record
+from tf_privrob.records.schema import require_within
 from tf_privrob.records.schema import Share
 
 FILE = run_folder.NONPRIVATE + "membership.json"
@@ -41,6 +42,9 @@ class OperatingPoint(Record):
     default=None, metadata=OPTIONAL
   )
   note: str = dataclasses.field(default="", metadata=OPTIONAL)
+
+  def __post_init__(self):
+    require_within(self.interval, tpr=self.tpr)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +95,14 @@ class Inference(Record):
   def __post_init__(self):
     if self.advantage is None:
       self._settle("advantage", 2 * self.balanced_accuracy - 1)
+    if abs(self.advantage - (2 * self.balanced_accuracy - 1)) > 1e-6:
+      raise ValueError(
+        "expected advantage 2 balanced_accuracy - 1, received"
+        f" {self.advantage:g} and {self.balanced_accuracy:g}"
+      )
+    require_within(self.interval, balanced_accuracy=self.balanced_accuracy)
+    require_within(self.advantage_interval, advantage=self.advantage)
+    require_within(self.auc_interval, auc=self.auc)
     if not self.label:
       self._settle("label", f"{self.strategy}, {self.score or 'no score'}")
 

@@ -19,6 +19,7 @@ from typing import Annotated
 from typing import Any
 
 Interval = tuple[float, float]
+_ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +87,23 @@ def as_number(value: Any) -> float | None:
   if isinstance(value, bool) or not isinstance(value, (int, float)):
     return None
   return value if math.isfinite(value) else None
+
+
+def require_within(interval: Interval | None, **named: float | None) -> None:
+  """Refuses the one figure that is given by its name outside of its interval.
+
+  Args:
+    interval: What it must lie in, if anything is known.
+    **named: The figure, None if it is not known.
+  """
+  ((name, value),) = named.items()
+  if None in (interval, value):
+    return
+  low, high = interval
+  if not low - _ROUNDING <= value <= high + _ROUNDING:
+    raise ValueError(
+      f"expected {name} in its interval [{low:g}, {high:g}], received {value:g}"
+    )
 
 
 def _written(value: Any) -> Any:

@@ -2,18 +2,20 @@
 
 The statement is written when a training ends. Whoever goes on with the run, or
 puts another run's files into the folder, leaves a statement that counts less
-than was released; the ledger, which is written before every step, knows better.
-Whoever reads privacy.json reads it here.
+than was released; the ledger, which is written before every step, knows better,
+and has a hash of the text that was written. Whoever reads privacy.json reads it
+here.
 """
 
 from __future__ import annotations
 
+from tf_privrob import files
 from tf_privrob import run_folder
 from tf_privrob.privacy import ledger_format
+from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.records import schema
 
-_LEDGER = "ledger.jsonl"
 _ANOTHER = "{} and {} are not of one run: one of them is of another run"
 _ROUNDING = 1e-9
 
@@ -24,9 +26,10 @@ def read(
   """The statement of privacy.json, as far as the run folder supports it.
 
   Its proven figure is taken away, with the reason, unless privacy.json,
-  run.json and the ledger name one run and the same weights, it accounts at
-  least what the ledger has counted, and it states no less than its accountant
-  found. Files that are missing contradict nothing.
+  run.json and the ledger name one run and the same weights, its text is the one
+  that was written, it accounts at least what the ledger has counted, and it
+  states no less than its accountant found. Files that are missing contradict
+  nothing, and a ledger of an earlier version no text.
   A statement of an earlier version, which names no run, needs a ledger that
   agrees with it and with run.json.
 
@@ -75,8 +78,8 @@ def _contradiction(
   ledger = None
   try:
     run = folder.run
-    if folder.has(_LEDGER):
-      ledger = ledger_format.read(folder.file(_LEDGER))
+    if folder.has(stated_lib.LEDGER):
+      ledger = ledger_format.read(folder.file(stated_lib.LEDGER))
   except ValueError as error:
     return f"a file of the run cannot be believed ({error})"
   named = statement.run_id is not None or statement.weights is not None
@@ -93,6 +96,8 @@ def _contradiction(
     return _ANOTHER.format("privacy.json", "the ledger")
   if (run or {}).get("run_id") not in (None, ledger.run):
     return _ANOTHER.format("run.json", "the ledger")
+  if not ledger.noted(files.read_bytes(folder.file("privacy.json"))):
+    return "privacy.json was changed: the ledger has the hash of another text"
   stated = schema.as_number((run or {}).get("steps"))
   if stated is None:
     return "run.json does not say for how many steps the statement is"

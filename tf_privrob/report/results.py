@@ -17,11 +17,11 @@ from typing import Callable
 
 import numpy as np
 
-from tf_privrob import files
 from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob.privacy import statement as statement_lib
 from tf_privrob.records import membership
+from tf_privrob.report import certified
 from tf_privrob.report import counted
 
 NESTED = "run"  # experiments keep a model's run folder in <model>/run
@@ -216,7 +216,12 @@ def read(folder: run_folder.RunFolder) -> Results:
       "metrics.json: the evaluation was stopped, and what it had not come to is"
       " missing. Go on with python -m tf_privrob evaluate --resume"
     )
-  radii = _radii(folder, reader, measured)
+  # Folders of earlier versions call it "smoothed".
+  entry = measured.get("certified") or measured.get("smoothed")
+  radii = reader.attempt(
+    "metrics.json, certified", lambda: certified.read(folder, entry)
+  )
+  proven = radii.proven if radii else not entry
   return Results(
     run_dir=str(folder.path),
     config=reader.record("config.json", config, records.Config),
@@ -244,30 +249,19 @@ def read(folder: run_folder.RunFolder) -> Results:
       reader.file(folder, "audit.json", _audits),
       reader.audit,
     ),
-    certificate_audit=_certificate_audit(folder, reader, radii),
+    certificate_audit=_certificate_audit(folder, reader, proven),
     problems=tuple(reader.problems),
   )
 
 
-def _radii(
-  folder: run_folder.RunFolder, reader: _Reader, measured: Mapping[str, Any]
-) -> records.Radii | None:
-  """The radii, which are claims unless all rows say that they are proven."""
-  # Folders of earlier versions call it "smoothed".
-  entry = measured.get("certified") or measured.get("smoothed")
-  kinds = reader.attempt("certificates.csv", lambda: _kinds(folder, entry))
-  radii = reader.record("metrics.json, certified", entry, records.Radii)
-  return radii and radii.of_rows(("unknown",) if kinds is None else kinds)
-
-
 def _certificate_audit(
-  folder: run_folder.RunFolder, reader: _Reader, radii: records.Radii | None
+  folder: run_folder.RunFolder, reader: _Reader, proven: bool
 ) -> records.CertificateAudit | None:
   """The attacks on the radii; what they were made on cannot be more proven."""
   found = reader.file(
     folder, "certificate_audit.json", records.CertificateAudit.from_json
   )
-  if found and radii and not radii.proven:
+  if found and not proven:
     return dataclasses.replace(found, kind="claimed")
   return found
 
@@ -278,29 +272,6 @@ def _audits(payload: Mapping[str, Any]) -> list[Any]:
   if not isinstance(entries, list):
     raise ValueError(f"expected a list under audits, received {entries!r}")
   return entries
-
-
-def _kinds(folder: run_folder.RunFolder, radii: Any) -> set[str]:
-  """The kinds ("proven", "claimed") of the rows of certificates.csv.
-
-  Raises:
-    ValueError: If the rows are of another model than the radii of
-      metrics.json, or not as many.
-  """
-  text = files.read_text(folder.file("certificates.csv"))
-  if text is None:
-    return set()
-  lines = text[: text.rfind("\n") + 1].splitlines()  # a crash may cut the last
-  rows = list(csv.DictReader(lines))
-  if isinstance(radii, Mapping) and "model" in radii:
-    found = {row.get("model") for row in rows}
-    if found != {radii["model"]} or len(rows) != radii.get("count"):
-      raise ValueError(
-        f"expected the {radii.get('count')} rows of metrics.json, of"
-        f" model {radii['model']!r}, received {len(rows)} of"
-        f" {sorted(map(str, found))}. Certify again"
-      )
-  return {row.get("kind") or "unknown" for row in rows}
 
 
 def _examples(

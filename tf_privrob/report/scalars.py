@@ -12,6 +12,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
+from tf_privrob import files
 from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob.privacy import run_facts
@@ -101,7 +102,11 @@ def settings(results: results_lib.Results) -> dict[str, Any]:
 
 
 def write(folder: run_folder.RunFolder, results: results_lib.Results) -> None:
-  """Replaces what an earlier report wrote for TensorBoard."""
+  """Replaces what an earlier report wrote for TensorBoard.
+
+  Raises:
+    ValueError: if the folder cannot be written.
+  """
   import tensorflow as tf
   from tensorboard.plugins.hparams import api as hparams
 
@@ -110,7 +115,7 @@ def write(folder: run_folder.RunFolder, results: results_lib.Results) -> None:
   for part in ("", run_folder.NONPRIVATE):
     target = folder.file(part + FOLDER)
     for old in target.glob("events.out.tfevents.*"):
-      old.unlink()
+      files.remove(old)
     scalars = {
       name: value
       for name, value in found.items()
@@ -118,7 +123,15 @@ def write(folder: run_folder.RunFolder, results: results_lib.Results) -> None:
     }
     if not scalars and part:
       continue
-    writer = tf.summary.create_file_writer(str(target))
+    files.make_folder(target)
+    try:
+      writer = tf.summary.create_file_writer(str(target))
+    except tf.errors.OpError as error:
+      raise files.DiskError(
+        f"Expected to write {target}, but TensorFlow cannot"
+        f" ({type(error).__name__}). Give this user the right to, or pass"
+        " --tensorboard=false."
+      ) from error
     with writer.as_default(step=step):
       if chosen and not part:
         name = pathlib.Path(results.run_dir).resolve()
