@@ -53,18 +53,17 @@ def _ready(composition="shared_batch", **changes):
   )
   found = _Seen(models.linear((_DIMENSION,), _CLASSES), config)
   found.simulate(_COUNT)
-  found.set_step(np.zeros(2, np.int64), 0)
   return found
 
 
 def _sums(found, weights, x, y, rows):
   """Of one step on chunks of `rows` rows, the last of them padded."""
-  found._kernel.assign(weights)
+  found.network.layers[-1].kernel.assign(weights)
   empty = -len(x) % rows
   x = np.pad(x, ((0, empty), (0, 0))).reshape(-1, rows, _DIMENSION)
   mask = np.pad(np.ones(len(y), "float32"), (0, empty)).reshape(-1, rows)
   y = np.pad(y, (0, empty)).reshape(-1, rows)
-  found._state.step.assign(0)
+  found.set_step(np.zeros(2, np.int64), 0)
   found.train_step((tf.constant(x), tf.constant(y), tf.constant(mask)))
   update, count = (np.asarray(part, "float64") for part in found.sums)
   return np.append(update.ravel(), found.config.count_weight * count)
@@ -83,9 +82,9 @@ def test_one_example_moves_a_release_by_at_most_its_sensitivity(
     for label, place, rows in ((0, 0, 8), (1, 17, 1), (2, _COUNT, 31)):
       both = np.insert(x, place, row, axis=0), np.insert(y, place, label)
       moved = np.linalg.norm(_sums(found, weights, *both, rows) - before)
-      assert moved <= found._sensitivity, name
+      assert moved <= found.sensitivity, name
       if kind == "zero" and name in ("ordinary", "huge", "constant"):
-        assert moved > (1 - 1e-4) * found._sensitivity  # all are violated
+        assert moved > (1 - 1e-4) * found.sensitivity  # all are violated
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS)
@@ -99,7 +98,7 @@ def test_long_rows_are_bounded_with_and_without_normalize(
   for row in (np.full(_DIMENSION, 1e6), np.full(_DIMENSION, 3e38)):
     both = np.append(x, row[None].astype("float32"), axis=0), np.append(y, 0)
     moved = _sums(found, _weights("ordinary"), *both, 8) - before
-    assert np.linalg.norm(moved) <= found._sensitivity
+    assert np.linalg.norm(moved) <= found.sensitivity
 
 
 def _on_the_edge(copies=60):

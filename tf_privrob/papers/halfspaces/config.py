@@ -45,6 +45,10 @@ class HalfspacesConfig:
       paper's experiments.
     count_weight: of the number of violations beside the sum of examples in the
       one Gaussian release; it adds its square to that of the sensitivity.
+    laplace_scale: b of line 8. None: the number is in the Gaussian release. A
+      number: it has noise Lap(b) of its own and a halfspace that never stops is
+      FAIL, all as Algorithm 1 is printed; with "paper_literal" and a stop_risk.
+      The paper's main text has no value for b.
     normalize: scale each input to norm 1. False: only those above it are scaled
       down; an input of norm 0 adds nothing either way.
     unit_weights: scale each class's weights to norm 1 in the end. The paper
@@ -68,6 +72,7 @@ class HalfspacesConfig:
   composition: str = "independent_batches"
   stop_risk: Optional[float] = None
   count_weight: float = 0.1
+  laplace_scale: Optional[float] = None
   normalize: bool = True
   unit_weights: bool = False
   physical_batch_size: Optional[int] = None
@@ -96,11 +101,21 @@ class HalfspacesConfig:
     validate.boolean(normalize=self.normalize, unit_weights=self.unit_weights)
     validate.one_of(COMPOSITIONS, composition=self.composition)
     validate.one_of(("pld", "rdp"), accountant=self.accountant)
+    if self.laplace_scale is not None:
+      validate.positive(laplace_scale=self.laplace_scale)
+      if self.composition != "paper_literal" or self.stop_risk is None:
+        raise ValueError(
+          "Expected composition='paper_literal' and a stop_risk with"
+          f" laplace_scale={self.laplace_scale!r}, Algorithm 1 as printed,"
+          f" received composition={self.composition!r} and"
+          f" stop_risk={self.stop_risk!r}. Without laplace_scale the number of"
+          " violations is in the Gaussian release."
+        )
 
   @property
   def variant(self) -> str:
     """For config.json and the report."""
-    return self.composition
+    return self.composition if self.laplace_scale is None else "algorithm_1"
 
   @classmethod
   def presets(cls) -> dict[str, HalfspacesConfig]:
@@ -108,7 +123,10 @@ class HalfspacesConfig:
     return {
       "mnist": cls(),
       "mnist_literal": cls(composition="paper_literal", accountant="rdp"),
-      "usps": cls(dp_delta=1e-4, batch_size=500),
+      "mnist_algorithm_1": cls(
+        composition="paper_literal", stop_risk=0.5, laplace_scale=10.0
+      ),
+      "usps": cls(dp_delta=1e-4, batch_size=100),
       "mnist_5k": cls(dp_epsilon=3.0, batch_size=500, epochs=3.0),
     }
 
