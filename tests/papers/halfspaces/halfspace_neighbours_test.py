@@ -173,8 +173,8 @@ def test_kesler_cannot_be_given_a_rival_of_its_own():
 class _Scores(papers.PureHalfspaces):
   """Counts errors as a step does."""
 
-  def counts(self, x, y, rows):
-    total = 0.0
+  def counts(self, x, y, rows, margin=None):
+    total, margin = 0.0, margin or self.config.margin
     for start in range(0, len(x), rows):
       part = slice(start, start + rows)
       one_hot = np.eye(_CLASSES)[y[part]]
@@ -184,25 +184,28 @@ class _Scores(papers.PureHalfspaces):
         halfspace_pure.errors(
           features,
           tf.constant(joined, features.dtype),
-          self._net.vectors,
-          self.config.margin,
+          self.net,
+          margin,
         )
       )
     return total
 
 
-def _pure(margin=0.02):
-  config = papers.PureHalfspacesConfig(net_size=64, margin=margin, seed=0)
+def _pure(margin=0.02, **changes):
+  config = papers.PureHalfspacesConfig(
+    net_size=64, margin=margin, seed=0, **changes
+  )
   found = _Scores(models.linear((_DIMENSION,), _CLASSES), config)
   found.compile()
   found.prepare(None, None, None, None)
   return found
 
 
+@pytest.mark.parametrize("projected", [None, 6])
 @pytest.mark.parametrize("name", hostile_rows.NAMES)
-def test_one_example_raises_every_count_by_0_or_1(name):
+def test_one_example_raises_every_count_by_0_or_1(name, projected):
   """One way only, for every vector and class, in every chunk."""
-  found = _pure()
+  found = _pure(projected_dimensions=projected)
   x, y = _arrays()
   row = hostile_rows.canaries(_DIMENSION, x[0])[name]
   for label, place, sizes in (
@@ -217,17 +220,17 @@ def test_one_example_raises_every_count_by_0_or_1(name):
       assert (moved == 1).all()  # the same for all vectors
 
 
-def test_a_count_does_not_depend_on_the_chunks():
+@pytest.mark.parametrize("projected", [None, 6])
+def test_a_count_does_not_depend_on_the_chunks(projected):
   """Margins at the scores themselves, where one rounding decides."""
   x, y = _arrays()
-  found = _pure()
-  net = np.asarray(found._net.vectors, "float64")
+  found = _pure(projected_dimensions=projected)
+  net = np.asarray(found.net, "float64")
   scores = np.abs(np.asarray(found.features(x[:1]), "float64") @ net.T)[0]
   for margin in np.concatenate(
     [scores[:6] * (1 + step) for step in (-2e-7, -1e-7, 0, 1e-7, 2e-7)]
   ):
-    found = _pure(float(margin))
-    counts = [found.counts(x, y, rows) for rows in (1, 2, 30)]
+    counts = [found.counts(x, y, rows, float(margin)) for rows in (1, 2, 30)]
     np.testing.assert_array_equal(counts[0], counts[1])
     np.testing.assert_array_equal(counts[0], counts[2])
 
@@ -243,7 +246,7 @@ def test_a_step_counts_the_same_errors():
   found.fit(x, y, verbose=0)
   pure = _pure()
   best = pure.counts(x, y, 7)
-  net = np.asarray(pure._net.vectors)
+  net = np.asarray(pure.net)
   chosen = (net @ found.network.layers[-1].kernel.numpy()).argmax(axis=0)
   for k, index in enumerate(chosen):
     assert best[k, index] == best[k].min()

@@ -138,10 +138,17 @@ class PureHalfspacesConfig:
   Attributes:
     dp_epsilon: the budget of all classes together; dp_delta is 0.
     margin: gamma', for inputs of norm 1: what counts as an error.
-    net_size: number of public random unit vectors. None: as many as come
-      within an inner product of 0.9 of any direction, about 2^(1.2 d).
+    net_cosine: inner product with a wanted direction that a vector of the net
+      should have; below gamma' / gamma no vector of it may be free of errors.
+    net_success: probability that the net has such a vector, for any one
+      direction that does not depend on the net; of K classes each has its own.
+    net_size: number of public random unit vectors. None: the least that
+      net_cosine and net_success ask for.
     max_net_size: larger nets are refused.
-    net_seed: of the net, which is public; nothing private depends on it.
+    net_seed: of the net and the projection, which are public; nothing private
+      depends on it.
+    projected_dimensions: k of a public random projection that comes before,
+      for inputs of so many dimensions that no net is affordable. None: none.
     normalize: scale each input to norm 1. False: only those above it are scaled
       down; an input of norm 0 adds nothing either way.
     physical_batch_size: rows in memory at a time. None: by device.
@@ -154,9 +161,12 @@ class PureHalfspacesConfig:
 
   dp_epsilon: float = 1.0
   margin: float = 0.1
+  net_cosine: float = 0.95
+  net_success: float = 0.99
   net_size: Optional[int] = None
-  max_net_size: int = 2**16
+  max_net_size: int = 2**20
   net_seed: int = 0
+  projected_dimensions: Optional[int] = None
   normalize: bool = True
   physical_batch_size: Optional[int] = None
   checkpoint_every: int = 1
@@ -170,8 +180,13 @@ class PureHalfspacesConfig:
     )
     validate.non_negative_int(net_seed=self.net_seed)
     validate.boolean(normalize=self.normalize)
+    validate.open_probability(
+      net_cosine=self.net_cosine, net_success=self.net_success
+    )
     if self.net_size is not None:
       validate.positive_int(net_size=self.net_size)
+    if self.projected_dimensions is not None:
+      validate.positive_int(projected_dimensions=self.projected_dimensions)
     if self.physical_batch_size is not None:
       validate.positive_int(physical_batch_size=self.physical_batch_size)
 
@@ -183,4 +198,4 @@ class PureHalfspacesConfig:
   @classmethod
   def presets(cls) -> dict[str, PureHalfspacesConfig]:
     """Settings by name."""
-    return {"pure": cls()}
+    return {"pure": cls(), "pure_projected": cls(projected_dimensions=8)}
