@@ -5,10 +5,12 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tf_privrob import data
 from tf_privrob import files
 from tf_privrob import membership
+from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import run_folder
@@ -28,14 +30,26 @@ def dataset():
   )
 
 
-def test_points_are_as_many_of_either_kind_and_apart(dataset):
-  members, nonmembers, shared = inferring.chosen_points(dataset, None)
-  assert len(members[0]) == len(nonmembers[0]) == 29
+@pytest.mark.parametrize(
+  ("most", "members", "others"),
+  [(None, 100, 29), (5_000, 100, 29), (50, 50, 29), (10, 10, 10)],
+)
+def test_all_members_are_judged_where_non_members_are_fewer(
+  dataset, most, members, others
+):
+  """Rates are of either kind: Yale has 1,900 members, and 514 others."""
+  found, left, shared = inferring.chosen_points(dataset, most)
+  assert (len(found[0]), len(left[0])) == (members, others)
   assert shared == 1
-  membership.require_disjoint(members[0], nonmembers[0])
-  few, _, _ = inferring.chosen_points(dataset, 10)
-  rows = np.linspace(0, 99, 10).round().astype(int)
-  np.testing.assert_array_equal(few[0], dataset.x_train[rows])
+  membership.require_disjoint(found[0], left[0])
+  again, _, _ = inferring.chosen_points(dataset, most)
+  np.testing.assert_array_equal(found[0], again[0])
+
+
+def test_points_have_all_classes_where_these_take_turns(dataset):
+  """Every second one of classes 0, 1, 0, 1, ... would be of one class."""
+  for _, labels in inferring.chosen_points(dataset, 20)[:2]:
+    assert 4 <= labels.sum() <= 16
 
 
 def test_the_training_set_is_that_of_the_run(dataset, tmp_path):
@@ -101,6 +115,35 @@ def test_a_run_is_written_down(dataset, tmp_path):
   table = inferring.table(found["strategies"])
   assert len(table.splitlines()) == len(labels) + 1
   assert "too few points" in table
+
+
+@pytest.mark.parametrize(
+  ("objective", "ball"),
+  [
+    (methods.DiffAI(attack_eps=0.1), None),
+    (methods.IBP(attack_eps=0.1), (0.0, 1.0)),
+  ],
+)
+def test_worst_cases_are_rounded_outward_and_in_the_ball_of_the_training(
+  dataset, tmp_path, objective, ball
+):
+  """DiffAI's ball is not cut to the value range, IBP's is: as certified."""
+  model = methods.Trainer(
+    models.mlp((5,), 2, seed=1), methods.TrainingConfig(objective=objective)
+  )
+  folder = run_folder.RunFolder(tmp_path)
+  found = inferring.infer(folder, model, dataset, attack_eps=0.1, num=None)
+  path = tmp_path / f"nonprivate/membership/{found['outputs']}.npz"
+  worst = membership.Outputs.load(path).worst_case[0].astype(np.float64)
+  x, y = dataset.x_train, dataset.y_train
+  exact = objective.sound_domain.worst_case_logits(
+    model.network, tf.constant(x), tf.constant(y), 0.1, ball
+  )
+  np.testing.assert_allclose(worst, exact, rtol=1e-3)
+  outward = dataclasses.replace(objective.sound_domain, arithmetic="outward")
+  bound = outward.worst_case_logits(model.network, x, y, 0.1, ball).numpy()
+  assert (worst >= bound).all()
+  assert (worst > exact.numpy())[:, 0].any()
 
 
 def test_data_that_took_the_place_of_the_run_s_are_refused(dataset, tmp_path):

@@ -2,8 +2,8 @@
 
 python -m tf_privrob infer --run_dir=runs/first --attack_eps=0.1
 
-Members are the training examples of the run, non-members its test examples, as
-many of either. What the model says is kept in <run>/nonprivate/membership/, and
+Members are the training examples of the run, non-members its test examples.
+What the model says is kept in <run>/nonprivate/membership/, and
 the verdicts are written to membership.json beside it. Stored predictions need
 no model:
 
@@ -31,7 +31,7 @@ class Options:
     data_dir: Folder with <name>.npz; default $TF_PRIVROB_DATA.
     attack_eps: l_inf radius of adversarial examples; default: that of the
       training, none if it had none.
-    num: Members, and non-members, at most; evenly spread.
+    num: Members, and non-members, at most; drawn with a fixed seed.
     targeted: Also attack towards every other class: classes - 1 times.
     verified: Use worst-case bounds, if the trainer has them.
     num_fit: Points of each class that strategies by class learn on; default:

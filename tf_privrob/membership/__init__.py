@@ -14,6 +14,7 @@ from __future__ import annotations
 from tf_privrob.membership.asking import distinct
 from tf_privrob.membership.asking import Request
 from tf_privrob.membership.asking import require_disjoint
+from tf_privrob.membership.asking import worst_cases
 from tf_privrob.membership.dp_bound import advantage_bound
 from tf_privrob.membership.inference import tpr_at_fpr
 from tf_privrob.membership.learnt import model_inference
@@ -55,4 +56,5 @@ __all__ = [
   "score",
   "sensitivity",
   "tpr_at_fpr",
+  "worst_cases",
 ]

@@ -64,38 +64,39 @@ def unchecked(folder, dataset) -> str:
   return "" if own else _UNCHECKED
 
 
-def chosen_points(dataset, count: int | None):
-  """Members, non-members and how many test examples were members too.
+def chosen_rows(dataset, count: int | None):
+  """Rows of members and of non-members, and how many of these were members.
 
-  As many of either kind, evenly spread; a test example that is in the training
-  set is not a non-member and is left out.
+  At most `count` of each, drawn with a fixed seed: every k-th one could leave
+  out classes where these take turns. Where there are fewer non-members than
+  members, as of faces, all members stay: rates are of either kind. A test
+  example that is in the training set is not a non-member and is left out.
   """
   from tf_privrob import membership
 
   apart = membership.distinct(dataset.x_train, dataset.x_test)
-  most = min(dataset.num_train, len(apart))
-  if not most:
+  if not len(apart):
     raise ValueError("Expected test examples that are not training examples.")
-  count = most if count is None else min(count, most)
-  rows = _spread(dataset.num_train, count)
-  others = apart[_spread(len(apart), count)]
+  rows = drawn(dataset.num_train, count)
+  others = apart[drawn(len(apart), count)]
+  return rows, others, dataset.num_test - len(apart)
+
+
+def drawn(total: int, count: int | None) -> np.ndarray:
+  """Up to `count` of `total` rows, in their order, the same at every call."""
+  if count is None or count >= total:
+    return np.arange(total)
+  return np.sort(np.random.default_rng(0).permutation(total)[:count])
+
+
+def chosen_points(dataset, count: int | None):
+  """The members and non-members of `chosen_rows`: inputs and labels."""
+  rows, others, shared = chosen_rows(dataset, count)
   return (
     (dataset.x_train[rows], dataset.y_train[rows]),
     (dataset.x_test[others], dataset.y_test[others]),
-    dataset.num_test - len(apart),
+    shared,
   )
-
-
-def not_chosen(dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
-  """The training examples that are not among `count` members."""
-  rest = np.setdiff1d(
-    np.arange(dataset.num_train), _spread(dataset.num_train, count)
-  )
-  return dataset.x_train[rest], dataset.y_train[rest]
-
-
-def _spread(total: int, count: int) -> np.ndarray:
-  return np.linspace(0, total - 1, count).round().astype(int)
 
 
 def default_num_fit(outputs) -> int | None:
@@ -239,19 +240,18 @@ def _infer(
   started = time.monotonic()
   why = unchecked(folder, dataset)
   members, nonmembers, shared = chosen_points(dataset, num)
-  domain = getattr(getattr(model, "objective", None), "sound_domain", None)
   request = membership.Request(
     model,
     members,
     nonmembers,
-    domain=domain if verified and attack_eps else None,
+    **(membership.worst_cases(model) if verified and attack_eps else {}),
     attack_eps=attack_eps,
     value_range=dataset.value_range,
     targeted=targeted and attack_eps is not None,
     seed=seed,
   )
   size = "benign" if attack_eps is None else f"eps_{attack_eps:g}"
-  key = f"{size}_{len(members[0])}"
+  key = f"{size}_{len(members[0])}_{len(nonmembers[0])}"
   outputs = membership.cached_outputs(folder, key, request)
   num_fit = num_fit or default_num_fit(outputs)
   found = strategies(outputs, num_fit, seed, shadow)
@@ -300,7 +300,7 @@ def run(
   Args:
     run_dir: The run folder.
     attack_eps: The radius of adversarial examples; None: that of the training.
-    num: Members, and non-members, at most; evenly spread.
+    num: Members, and non-members, at most; drawn with a fixed seed.
     targeted: Also attack towards every other class.
     verified: Use worst-case bounds, if the trainer has them.
     num_fit: Points of each class that strategies by class learn on.
