@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -199,21 +200,83 @@ def test_nothing_proven_bounds_nothing(tmp_path):
   assert inferring.bound_of(folder) is None
 
 
-def test_stored_predictions_need_no_model(tmp_path, command):
+def _stored(path, **changes):
+  """Predictions on two classes; members 0.9, 0.8, 0.6, 0.5 of the true one."""
   p = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.5, 0.5]], np.float32)
-  np.savez(
-    tmp_path / "p.npz",
-    member_predictions=p,
-    nonmember_predictions=p[::-1],
-    member_labels=np.array([0, 1, 0, 1]),
-    nonmember_labels=np.array([1, 0, 1, 0]),
-  )
-  done = command("infer", f"--predictions={tmp_path / 'p.npz'}")
+  arrays = {
+    "member_predictions": p,
+    "nonmember_predictions": p[::-1],
+    "member_labels": np.array([0, 1, 0, 1]),
+    "nonmember_labels": np.array([1, 0, 1, 0]),
+    **changes,
+  }
+  np.savez(path, **arrays)
+  return path
+
+
+def test_stored_predictions_need_no_model(tmp_path, command):
+  path = _stored(tmp_path / "p.npz")
+  done = command("infer", f"--predictions={path}")
   assert done.code == 0, done.err
   # Members 0.9, 0.8, 0.6, 0.5; non-members 0.5, 0.6, 0.8, 0.9 with labels
   # 1, 0, 1, 0: 0.5, 0.6, 0.8, 0.9. Nothing to tell apart.
   line = next(row for row in done.out.splitlines() if "I_B, orac" in row)
   assert " 0.5000 " in line
+
+
+def test_stored_predictions_leave_what_a_run_does(tmp_path, command):
+  """membership.json, with the curves, and a page, in Markdown and JSON too."""
+  worse = np.full((4, 2), 0.5, np.float32)
+  path = _stored(
+    tmp_path / "p.npz",
+    nonmember_labels=np.array([0, 1, 0, 1]),
+    adversarial_member_predictions=worse,
+    adversarial_nonmember_predictions=worse,
+    verified_member_predictions=worse,
+    verified_nonmember_predictions=worse,
+    targeted_member_predictions=worse[:, None],
+    targeted_nonmember_predictions=worse[:, None],
+  )
+  done = command("infer", f"--predictions={path}", "--num_fit=1")
+  assert done.code == 0, done.err
+  written = json.loads((tmp_path / "p/nonprivate/membership.json").read_text())
+  assert written["predictions"] == "p.npz"
+  assert (written["num_members"], written["num_nonmembers"]) == (4, 4)
+  labels = [row["label"] for row in written["strategies"]]
+  for expected in ("I_B", "I_A", "I_V", "model-infer (targeted)"):
+    assert any(label.startswith(expected) for label in labels), expected
+  assert all(row["roc"]["fpr"] for row in written["strategies"])
+  page = (tmp_path / "p/report.html").read_text()
+  assert "ROC curves" in page
+  assert "Predictions in p.npz" in page
+  assert "Train one first" not in page
+  assert "tf_privrob train" not in page
+  assert "I\\_V" in (tmp_path / "p/report.md").read_text()
+  figures = json.loads((tmp_path / "p/report.json").read_text())["membership"]
+  assert figures["num_members"] == 4
+  assert f"Report: {(tmp_path / 'p/report.html').resolve()}" in done.out
+  again = command("report", f"--run_dir={tmp_path / 'p'}")
+  assert again.code == 0, again.err
+
+
+def test_verdicts_on_predictions_do_not_go_into_a_run(tmp_path, command):
+  (tmp_path / "run").mkdir()
+  (tmp_path / "run/config.json").write_text("{}")
+  path = _stored(tmp_path / "p.npz")
+  done = command(
+    "infer", f"--predictions={path}", f"--out_dir={tmp_path / 'run'}"
+  )
+  assert done.code == 2
+  assert "Expected --out_dir without a run" in done.err
+
+
+def test_help_and_readme_name_the_keys_of_a_predictions_file(command):
+  text = " ".join(command("infer", "--help").out.split())
+  readme = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+  for name in membership.PREDICTION_KEYS:
+    assert name in text, name
+  for name in ("member_predictions", "verified_member_", "output_train_benign"):
+    assert name in readme, name
 
 
 @pytest.mark.parametrize(

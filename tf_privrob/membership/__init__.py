@@ -24,6 +24,7 @@ from tf_privrob.membership.likelihood_ratio import lira
 from tf_privrob.membership.outputs import cached_outputs
 from tf_privrob.membership.outputs import Outputs
 from tf_privrob.membership.predictions import from_predictions
+from tf_privrob.membership.predictions import PREDICTION_KEYS
 from tf_privrob.membership.scores import available
 from tf_privrob.membership.scores import NAMES
 from tf_privrob.membership.scores import score
@@ -36,6 +37,7 @@ from tf_privrob.membership.thresholds import oracle
 
 __all__ = [
   "NAMES",
+  "PREDICTION_KEYS",
   "Outputs",
   "Request",
   "Scores",

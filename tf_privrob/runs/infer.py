@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pathlib
 import time
 from typing import Any
 
@@ -253,32 +254,95 @@ def _infer(
   size = "benign" if attack_eps is None else f"eps_{attack_eps:g}"
   key = f"{size}_{len(members[0])}_{len(nonmembers[0])}"
   outputs = membership.cached_outputs(folder, key, request)
-  num_fit = num_fit or default_num_fit(outputs)
-  found = strategies(outputs, num_fit, seed, shadow)
-  now = datetime.datetime.now(datetime.timezone.utc)
-  judged = [records.Inference.from_json(item.to_json()) for item in found]
-  record = records.Membership(
-    created=now.isoformat(timespec="seconds"),
+  return _written(
+    folder,
+    outputs,
+    num_fit,
+    seed,
+    shadow,
+    started,
     weights=models.fingerprint(model),
     dataset=dataset.name,
     data=training.test_hash(dataset),
     unchecked=why,
-    num_members=outputs.num_members,
-    num_nonmembers=outputs.num_nonmembers,
     test_examples_in_training_set=shared,
     attack_eps=attack_eps,
-    attack=outputs.about.get("attack"),
-    domain=outputs.about.get("domain"),
-    num_fit=num_fit,
     outputs=key,
-    seed=seed,
-    seconds=round(time.monotonic() - started, 2),
     command=command_line,
     bound=bound_of(folder),
-    strategies=tuple(judged),
+  )
+
+
+def _written(
+  folder, judged, num_fit, seed, shadow, started: float, **known: Any
+) -> dict[str, Any]:
+  """Judges outputs and writes membership.json with what else is known."""
+  num_fit = num_fit or default_num_fit(judged)
+  found = strategies(judged, num_fit, seed, shadow)
+  now = datetime.datetime.now(datetime.timezone.utc)
+  record = records.Membership(
+    created=now.isoformat(timespec="seconds"),
+    num_members=judged.num_members,
+    num_nonmembers=judged.num_nonmembers,
+    attack=judged.about.get("attack"),
+    domain=judged.about.get("domain"),
+    num_fit=num_fit,
+    seed=seed,
+    seconds=round(time.monotonic() - started, 2),
+    strategies=tuple(
+      records.Inference.from_json(item.to_json()) for item in found
+    ),
+    **known,
   )
   folder.write_json(OUTPUT, record.to_json())
   return record.to_json()
+
+
+def predictions(
+  path: files.PathLike,
+  out_dir: files.PathLike | None = None,
+  *,
+  num_fit: int | None = None,
+  seed: int = 0,
+  shadow=None,
+  command_line: str = "",
+) -> dict[str, Any]:
+  """Judges stored predictions; returns membership.json.
+
+  Args:
+    path: A file that `membership.from_predictions` reads.
+    out_dir: Where membership.json goes, below nonprivate/, and a report can be
+      written; None: the path without its ending.
+    num_fit: Points of each class that strategies by class learn on.
+    seed: Of splits and networks.
+    shadow: Outputs of another model to learn thresholds on.
+    command_line: For membership.json.
+
+  Raises:
+    ValueError: The file is not what it should be, or the folder has a run.
+  """
+  from tf_privrob import membership
+
+  started = time.monotonic()
+  outputs = membership.from_predictions(path)
+  path = pathlib.Path(path)
+  folder = run_folder.RunFolder(out_dir or path.with_suffix(""))
+  if folder.has("config.json") or folder.has("run.json"):
+    raise ValueError(
+      f"Expected --out_dir without a run, found one in {folder.path}: these"
+      " predictions may be of another model. Choose another folder."
+    )
+  with files.locked(folder.file(LOCK), f"the inferences of {folder.path}"):
+    return _written(
+      folder,
+      outputs,
+      num_fit,
+      seed,
+      shadow,
+      started,
+      predictions=path.name,
+      command=command_line,
+    )
 
 
 def run(
