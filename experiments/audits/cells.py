@@ -215,6 +215,35 @@ def halfspaces(composition: str) -> audit_steps.Runs:
   return audit_steps.Runs(method, audit_steps.Worlds(x, y), 10, (-10.0, 10.0))
 
 
+def stopping_halfspaces(kind=papers.Halfspaces) -> audit_steps.Runs:
+  """Two halfspaces that stop early, or later where the canary is there.
+
+  The others lie on one line and are no violations after the first step; the
+  canary has a coordinate of its own and stays one. A run that has stopped
+  leaves its weights as they are, which the adversary sees.
+  """
+  import tensorflow as tf
+
+  x = np.zeros((41, 3), np.float32)
+  y = np.arange(41) % 2
+  x[:, 1] = 1 - 2 * y
+  x[-1] = [1, 0, 0]
+  config = papers.HalfspacesConfig(
+    dp_epsilon=3.0,
+    dp_delta=DP_DELTA,
+    batch_size=len(x),
+    epochs=6.0,
+    margin=0.6,
+    stop_risk=0.05,
+    count_weight=1.0,
+  )
+  network = tf.keras.Sequential(
+    [tf.keras.layers.Input((3,)), tf.keras.layers.Dense(2, use_bias=False)]
+  )
+  worlds = audit_steps.Worlds(x, y)
+  return audit_steps.Runs(kind(network, config), worlds, 12, (-10.0, 10.0))
+
+
 def _cancelling():
   """Records whose gradients cancel in pairs at equal logits, and a canary."""
   import tensorflow as tf
@@ -356,5 +385,12 @@ CASES = {
     "one full-batch step",
     lambda: _transdenoiser("branch"),
     share=0.1,
+  ),
+  "halfspaces-stopped": Case(
+    "Two halfspaces that stop early",
+    "a record that keeps them from stopping",
+    "six full-batch steps of each class at most, fewer taken",
+    stopping_halfspaces,
+    share=0.5,
   ),
 }

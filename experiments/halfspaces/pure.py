@@ -15,22 +15,12 @@ import numpy as np
 
 from experiments.halfspaces import instances as halfspaces_instances
 from experiments.halfspaces import search as halfspaces_search
+from tf_privrob.papers.halfspaces import pure as halfspace_pure
 
 _ROBUST, _TRAINED = 0.9, 0.95  # times gamma: judged at, counted at (gamma')
 _COVER = 64  # vectors of the net that have no errors, on average ...
 _MOST = 2**20  # ... unless this is all there are
 _CAP = 2**12
-
-
-def cap_share(dimension: int, cosine: float) -> float:
-  """Share of the unit sphere with <v, w> > cosine >= 0, for any unit w.
-
-  I((d - 1) / 2, 1 / 2; 1 - cosine^2) / 2, the regularised incomplete beta
-  function (Li 2011).
-  """
-  from scipy import special
-
-  return special.betainc((dimension - 1) / 2, 0.5, 1 - cosine**2) / 2
 
 
 def predicted(dimension: int, gamma: float) -> float:
@@ -41,8 +31,8 @@ def predicted(dimension: int, gamma: float) -> float:
   probability (f + (g - f) t) / (f + (1 - f) t).
   """
   instance = halfspaces_instances.Packing(dimension, gamma)
-  none = cap_share(dimension, instance.cosine(_TRAINED * gamma))
-  robust = cap_share(dimension, instance.cosine(_ROBUST * gamma))
+  none = halfspace_pure.cap_share(dimension, instance.cosine(_TRAINED * gamma))
+  robust = halfspace_pure.cap_share(dimension, instance.cosine(_ROBUST * gamma))
   share = halfspaces_search.SHARE
   return math.log((share * (1 - none) - (robust - none)) / none / (1 - share))
 
@@ -52,7 +42,9 @@ def net(dimension: int, gamma: float) -> np.ndarray:
   cosine = halfspaces_instances.Packing(dimension, gamma).cosine(
     _TRAINED * gamma
   )
-  size = min(_MOST, math.ceil(_COVER / cap_share(dimension, cosine)))
+  size = min(
+    _MOST, math.ceil(_COVER / halfspace_pure.cap_share(dimension, cosine))
+  )
   rng = np.random.default_rng([dimension, 11])
   found = rng.standard_normal((size, dimension), np.float32)
   return found / np.linalg.norm(found, axis=1, keepdims=True)

@@ -385,12 +385,6 @@ def test_control_is_private_and_not_robust():
   assert study.risk(8, seed=0) > 0.1  # the noise is there
 
 
-def test_cap_share_by_hand():
-  assert halfspaces_pure.cap_share(2, 0.5) == pytest.approx(1 / 3)
-  assert halfspaces_pure.cap_share(3, 0.5) == pytest.approx(1 / 4)
-  assert halfspaces_pure.cap_share(7, 0.0) == pytest.approx(1 / 2)
-
-
 def test_pure_learner_has_the_predicted_law():
   gamma, dp_epsilon, seeds = 0.25, 0.2, 300
   study = halfspaces_pure.Study(3, gamma, dp_epsilon)

@@ -13,7 +13,6 @@ from experiments.privacy_risks.membership import __main__ as membership
 from experiments.privacy_risks.membership import cells as membership_cells
 from experiments.privacy_risks.membership import findings as membership_findings
 from experiments.privacy_risks.membership import measure as membership_measure
-from experiments.privacy_risks.membership import outputs as membership_outputs
 from experiments.privacy_risks.membership import scales as membership_scales
 from experiments.privacy_risks.training import (
   measure as robust_training_measure,
@@ -23,6 +22,8 @@ from tf_privrob import data
 from tf_privrob import membership as membership_lib
 from tf_privrob import privacy
 from tf_privrob import run_folder
+from tf_privrob.runs import infer as inferring
+from tf_privrob.runs import train as training
 
 pytestmark = pytest.mark.usefixtures("checked_once")
 
@@ -124,31 +125,6 @@ def _dataset(x_train, x_test):
   )
 
 
-def test_points_are_members_and_others():
-  values = np.linspace(0, 1, 30, dtype=np.float32)[:, None]
-  # The last test example is a training example.
-  dataset = _dataset(values[:20], values[[20, 21, 22, 23, 3]])
-  members, others = membership_outputs.points(dataset, None)
-  assert len(members[0]) == 20
-  np.testing.assert_array_equal(others[0], values[20:24])
-  members, others = membership_outputs.points(dataset, 3)
-  assert len(members[0]) == len(others[0]) == 3
-  rows = [int(np.flatnonzero(values == x)[0]) for x in members[0]]
-  assert sorted(set(rows)) == rows
-  assert max(rows) < 20
-  np.testing.assert_array_equal(members[1], np.array(rows) % 2)
-  again, _ = membership_outputs.points(dataset, 3)
-  np.testing.assert_array_equal(again[0], members[0])
-
-
-def test_points_have_all_classes_where_these_take_turns():
-  """Every second one of classes 0, 1, 0, 1, ... would be of one class."""
-  values = np.linspace(0, 1, 300)[:, None]
-  dataset = _dataset(values[:200], values[200:])
-  for _, labels in membership_outputs.points(dataset, 50):
-    assert 10 < labels.sum() < 40
-
-
 def test_left_out_rows_are_one_of_each_class_and_never_kept():
   labels = np.arange(60) % 3
   left, kept = [], []
@@ -218,6 +194,22 @@ def test_parts_agree_with_each_other(done):
   assert sum(parts) == 120
   right = infer["accuracies"]["adv-test"]["accuracy"]
   assert parts[0] == round(120 * right)
+
+
+@pytest.mark.slow
+def test_worst_cases_are_those_that_infer_has(done, tmp_path):
+  """One function says how worst cases are bounded, and who is judged."""
+  path = done.folder.file("digits-ibp")
+  model = training.load_run(run_folder.RunFolder(path))
+  dataset = data.load("digits").take(300)
+  found = inferring.infer(
+    run_folder.RunFolder(tmp_path), model, dataset, attack_eps=0.1, num=120
+  )
+  own = tmp_path / f"nonprivate/membership/{found['outputs']}.npz"
+  theirs = path / "run/nonprivate/membership/verified.npz"
+  pairs = (membership_lib.Outputs.load(p).worst_case for p in (own, theirs))
+  for one, other in zip(*pairs):
+    np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 import xml.etree.ElementTree
 
 import numpy as np
@@ -269,16 +270,18 @@ def test_attack_is_the_one_of_the_paper():
   assert attack.attack_eps == 0.05
 
 
-def test_rows_are_spread_and_as_many_of_either_part(datasets):
+def test_rows_are_spread_over_all_of_either_part(datasets):
   digits = datasets.of(_SMOKE.recipes["digits-pgd"])
-  for count, expected in ((40, 40), (None, digits.num_test)):
-    for part in ("train", "test"):
+  for part in ("train", "test"):
+    total = getattr(digits, f"num_{part}")
+    for count, expected in ((40, 40), (None, total)):
       rows = robust_training_measure.chosen_rows(digits, part, count)
       assert len(set(rows)) == expected
-      assert rows[0] == 0
-    assert rows[-1] == digits.num_test - 1
+      assert (rows[0], rows[-1]) == (0, total - 1)
   few = digits.take(100)
-  assert len(robust_training_measure.chosen_rows(few, "test", None)) == 100
+  assert len(robust_training_measure.chosen_rows(few, "train", 200)) == 100
+  many = types.SimpleNamespace(num_train=60_000, num_test=400)
+  assert len(robust_training_measure.chosen_rows(many, "train", None)) == 10_000
 
 
 def test_only_proven_right_rows_are_verified():

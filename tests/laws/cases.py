@@ -269,6 +269,18 @@ HALFSPACES = {
   )
   for stop_risk in (None, 0.1)
 }
+AS_PRINTED = Case(
+  papers.Halfspaces,
+  linear,
+  {
+    **_HALFSPACES,
+    "composition": "paper_literal",
+    "stop_risk": 1e-6,
+    "laplace_scale": 3.0,
+  },
+  samplers=("poisson",),
+)
+HALFSPACES["Algorithm 1 as printed"] = AS_PRINTED
 PURE = {
   classes: Case(
     papers.PureHalfspaces,

@@ -97,6 +97,22 @@ def test_no_example_moves_a_sum_over_violations_further(name):
     law.shares(bench, "poisson", size, _AT_ALL_SIZES)
 
 
+def test_no_example_moves_a_count_of_violations_by_more_than_1():
+  """Of Algorithm 1 as printed, whose counts have Laplace noise of scale 3."""
+  bench = cases.AS_PRINTED.bench("poisson")
+  pair = law.pair_of("poisson", examples.SIZES[0])
+  x, y = examples.arrays(examples.FLAT, examples.SIZES[0][1])
+  seen = {}
+  for name, canary in {"": None, **examples.canaries(x, y)}.items():
+    bench.outlet.counted = []
+    law.run(bench, pair, x, y, canary)
+    seen[name] = np.array(bench.outlet.counted)
+  without = seen.pop("")
+  moved = {float(m) for s in seen.values() for m in np.unique(s - without)}
+  assert moved == {0.0, 1.0}
+  assert (np.count_nonzero(seen["ordinary"] - without, axis=1) <= 1).all()
+
+
 @pytest.mark.parametrize("size", examples.SIZES)
 @pytest.mark.parametrize("classes", list(cases.PURE))
 def test_no_example_moves_a_score_by_more_than_1_or_both_ways(classes, size):

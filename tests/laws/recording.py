@@ -74,12 +74,14 @@ class Recorder(outlet_lib.Simulation):
   Attributes:
     noted: releases of steps, in their order.
     once_noted: exact results of releases that are made once, by name.
+    counted: exact counts that leave with Laplace noise beside a noted sum.
   """
 
   def __init__(self):
     super().__init__(randomness.Key.of(0))
     self.noted: list[Noted] = []
     self.once_noted: dict[str, np.ndarray] = {}
+    self.counted: list[np.ndarray] = []
 
   def gaussian(self, sums, stddevs, sensitivity):
     """Notes sums, noise and sensitivity."""
@@ -88,6 +90,18 @@ class Recorder(outlet_lib.Simulation):
     fixed = all(isinstance(stddev, (int, float)) for stddev in stddevs)
     stddevs = tuple(stddevs) if fixed else None
     return self._noisy(sums, stddevs, sensitivity)
+
+  def gaussian_and_laplace(self, sums, stddev, counts, laplace):
+    """Notes the sums as above, and the counts by themselves."""
+    noisy = self._noisy([sums], (stddev,), 1.0).tensors
+    noted = tf.numpy_function(self._count, [counts], tf.float64)
+    noted = tf.ensure_shape(noted, counts.shape)
+    return self._as_released([*noisy, laplace.scale * noted])
+
+  def _count(self, counts):
+    """Notes counts and hands out numbers that are the same for all data."""
+    self.counted.append(counts.copy())
+    return np.random.default_rng(1).normal(size=counts.shape)
 
   def without_noise(self, sums):
     """Notes sums that have none."""

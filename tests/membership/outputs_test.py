@@ -105,6 +105,54 @@ def test_stored_confidences_come_back_to_the_last_bit(tmp_path):
   assert cooled.members[0] == pytest.approx(root[0] / root.sum(), rel=1e-6)
 
 
+def test_verified_and_targeted_predictions_come_back(tmp_path):
+  """Verified ones as differences of logs, 0 for the true class."""
+  p = np.array([[0.5, 0.25, 0.125, 0.125]] * 6, np.float32)
+  more = {
+    f"{kind}_{part}_predictions": np.broadcast_to(
+      p[0], (count, *inner, 4)
+    ).copy()
+    for kind, inner in (("verified", ()), ("targeted", (3,)))
+    for part, count in (("member", 6), ("nonmember", 5))
+  }
+  labels = np.array([1, 0, 2, 3, 1, 0])
+  path, _ = _predictions(tmp_path, member_labels=labels, **more)
+  outputs = membership.from_predictions(path)
+  np.testing.assert_allclose(
+    outputs.worst_case[0][0], np.log([2, 1, 0.5, 0.5]), atol=1e-6
+  )
+  scores = membership.score(outputs, "verified_confidence")
+  np.testing.assert_allclose(scores.members, p[0][labels], rtol=1e-6)
+  right = membership.score(outputs, "verified_correct").members
+  np.testing.assert_array_equal(right, labels == 0)
+  assert outputs.targeted[1].shape == (5, 3, 4)
+  np.testing.assert_allclose(np.exp(outputs.targeted[0][0, 2]), p[0])
+
+
+def test_files_of_the_paper_s_authors_are_read(tmp_path):
+  """The names of the released files of Song, Shokri and Mittal."""
+  path, arrays = _predictions(tmp_path)
+  theirs = {
+    "output_train_benign": arrays["member_predictions"],
+    "output_test_benign": arrays["nonmember_predictions"],
+    "output_train_adversarial": arrays["member_predictions"][::-1],
+    "output_test_adversarial": arrays["nonmember_predictions"][::-1],
+    "train_label": arrays["member_labels"],
+    "test_label": arrays["nonmember_labels"],
+  }
+  np.savez(tmp_path / "theirs.npz", **theirs)
+  found = membership.from_predictions(tmp_path / "theirs.npz")
+  ours = membership.from_predictions(path)
+  for one, other in zip(found.benign, ours.benign):
+    np.testing.assert_array_equal(one, other)
+  np.testing.assert_array_equal(found.adversarial[0], ours.benign[0][::-1])
+  np.testing.assert_array_equal(found.member_labels, ours.member_labels)
+  del theirs["test_label"]
+  np.savez(tmp_path / "theirs.npz", **theirs)
+  with pytest.raises(ValueError, match="test_label is not there"):
+    membership.from_predictions(tmp_path / "theirs.npz")
+
+
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
@@ -121,6 +169,14 @@ def test_stored_confidences_come_back_to_the_last_bit(tmp_path):
       {"adversarial_member_predictions": np.full((6, 4), 0.25)},
       "or neither",
     ),
+    (
+      {
+        "targeted_member_predictions": np.full((6, 4), 0.25),
+        "targeted_nonmember_predictions": np.full((5, 4), 0.25),
+      },
+      r"\[examples, classes - 1, classes\]",
+    ),
+    ({"verified_predictions": np.full((6, 4), 0.25)}, "verified_predictions"),
   ],
 )
 def test_what_is_not_probabilities_is_refused(tmp_path, changes, message):

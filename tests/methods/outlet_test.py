@@ -34,6 +34,19 @@ def test_noise_has_the_law_that_is_stated():
   assert wrong < 1e-6
 
 
+def test_a_sum_and_a_count_have_noise_of_both_laws_and_are_one_release():
+  outlet, laplace = _outlet(), mechanisms.LaplaceMechanism(1.0, 0.25)
+  sums, counts = tf.zeros([200, 100]), tf.ones([20_000], tf.float64)
+  released = outlet.gaussian_and_laplace(sums, 3.0, counts, laplace)
+  sums, counts = (part.numpy().ravel() for part in released.tensors)
+  assert stats.kstest(sums / 3, "norm").pvalue > 1e-3
+  for scale, fits in ((4.0, True), (6.0, False), (8 / 3, False)):
+    assert (stats.kstest((counts - 1) / scale, "laplace").pvalue > 1e-3) == fits
+  assert abs(np.corrcoef(sums, counts)[0, 1]) < 0.03
+  assert outlet.steps == 1
+  assert outlet.noise_multiplier == 3.0
+
+
 def test_every_release_has_noise_of_its_own():
   outlet = _outlet()
   step = tf.function(lambda: outlet.gaussian([tf.zeros([4])], 1.0, 1.0).tensors)

@@ -39,10 +39,16 @@ def _normalised():
 
 
 def _one_step(**changes):
-  """The change of the weights by SGD of rate 1, and the mean gradient."""
+  """The change of the weights by SGD of rate 1, and the mean gradient.
+
+  Biases start at 0.5.
+  """
   method = cases.prepared(
     "natural", optimizer="sgd", **{"learning_rate": 1.0, **changes}
   )
+  for variable in method.network.trainable_variables:
+    if variable.shape.rank == 1:
+      variable.assign(tf.fill(variable.shape, 0.5))
   x, y = cases.tensors(16)
   before = [w.numpy() for w in method.network.trainable_variables]
   with tf.GradientTape() as tape:
@@ -59,11 +65,16 @@ def _one_step(**changes):
   )
 
 
+@pytest.mark.parametrize("decay_all", [False, True])
 @pytest.mark.parametrize(("reduction", "factor"), [("mean", 1), ("sum", 16)])
-def test_update_is_the_mean_or_the_sum_and_decays_kernels(reduction, factor):
-  before, mean, update = _one_step(reduction=reduction, weight_decay=0.3)
+def test_update_is_the_mean_or_the_sum_and_decays_kernels_or_all(
+  reduction, factor, decay_all
+):
+  before, mean, update = _one_step(
+    reduction=reduction, weight_decay=0.3, decay_all=decay_all
+  )
   for value, gradient, found in zip(before, mean, update):
-    decay = 0.3 * value if value.ndim > 1 else 0.0
+    decay = 0.3 * value if value.ndim > 1 or decay_all else 0.0
     np.testing.assert_allclose(found, factor * gradient + decay, atol=1e-5)
   assert {value.ndim for value in before} == {1, 2}
 
@@ -236,8 +247,7 @@ def trained():
       net = models.mlp((8, 8, 1), 10, hidden=(24,), seed=0)
       found[case] = methods.Trainer(net, config, objective=_TRAINED[case])
       found[case].fit(digits, verbose=0)
-    x, y = digits.x_test[:150], digits.y_test[:150]
-    return found[case], x, y
+    return found[case], digits.x_test, digits.y_test
 
   return get
 
@@ -366,3 +376,23 @@ def test_activity_regularizers_are_refused():
   net = tf.keras.Sequential([_layers.Input((4,)), layer])
   with pytest.raises(ValueError, match="activity regulariser"):
     cases.build("natural", net)
+
+
+def test_presets_of_codes_in_pytorch_decay_biases_too():
+  """TRADES and the dual; DiffAI's has no decay, the others are TensorFlow."""
+  from tf_privrob.methods.objectives import presets
+
+  found = {
+    name: config.decay_all
+    for kind in ("natural", "adversarial", "trades", "wrm", "ibp", "dual")
+    for name, config in presets.PRESETS[kind]().items()
+    if config.weight_decay
+  }
+  assert {name for name, all_of_it in found.items() if all_of_it} == {
+    "yale_b_trades",
+    "fashion_mnist_trades",
+    "cifar10_trades",
+    "cifar10_trades_original",
+    "yale_b_dual",
+    "fashion_mnist_dual",
+  }

@@ -8,6 +8,7 @@ import pytest
 
 from tf_privrob import data
 from tf_privrob import methods
+from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob.runs import infer as inferring
 from tf_privrob.runs import references
@@ -142,16 +143,31 @@ def test_a_source_has_the_examples_that_the_run_had(tmp_path):
     audit_source.load(other)
 
 
-def test_a_reference_has_as_many_examples_as_the_run():
-  dataset = _noisy_digits(100)
-  rest_x, rest_y = inferring.not_chosen(dataset, 30)
-  members, _, _ = inferring.chosen_points(dataset, 30)
+def test_a_reference_has_as_many_examples_as_the_run(tmp_path):
+  """As many of either kind are judged, though there are fewer non-members."""
+  whole = _noisy_digits(100)
+  dataset = dataclasses.replace(
+    whole, x_test=whole.x_test[:30], y_test=whole.y_test[:30]
+  )
+  folder = run_folder.RunFolder(tmp_path)
+  model = training.build("natural", _NATURAL, dataset, "mlp")
+  found = inferring.infer(folder, model, dataset, attack_eps=None, num=80)
+  assert (found["num_members"], found["num_nonmembers"]) == (80, 30)
+  record = records.Membership.from_json(found)
+  judged = references.judged_points(folder, record, dataset)
+  outputs, members, nonmembers, (rest_x, rest_y) = judged
+  assert len(members[0]) == len(nonmembers[0]) == 30
   assert len(rest_x) == len(rest_y) == 70
   joined = np.concatenate([rest_x, members[0]])
   np.testing.assert_array_equal(
     np.sort(joined.reshape(100, -1), axis=0),
     np.sort(dataset.x_train.reshape(100, -1), axis=0),
   )
+  for logits, (x, _) in zip(outputs.benign, (members, nonmembers)):
+    np.testing.assert_allclose(logits, model(x), atol=1e-4)
+  other = dataclasses.replace(dataset, y_train=dataset.y_train[::-1])
+  with pytest.raises(ValueError, match="Infer again"):
+    references.judged_points(folder, record, other)
 
 
 @pytest.mark.parametrize(

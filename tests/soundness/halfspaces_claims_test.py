@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from experiments.audits import cells as audits_cells
 from experiments.halfspaces import measure as halfspaces_measure
 from tf_privrob import mechanisms
 from tf_privrob import papers
 from tf_privrob import privacy
+from tf_privrob.runs.audit import steps as audit_steps
 
 _CLASSES, _DELTA, _RUNS = 10, 1e-5, 4_000
 
@@ -88,3 +90,48 @@ def test_one_pass_over_disjoint_batches_is_not_a_poisson_epoch():
   poisson = halfspaces_measure.noise("literal", (1.0, 1e-5), 60_000, 500, 10)
   assert _noise_for(1.0) > 3.5 * poisson["stddev"]
   assert _noise_for(1.0) == pytest.approx(3.73, abs=0.02)
+
+
+class _ExactCount(papers.Halfspaces):
+  """Stops by the number of violations itself: only the sum has noise."""
+
+  def _noisy(self, update, count):
+    stddev = self.planned_stddev
+    found = self.outlet.gaussian([update], stddev, 1.0)
+    return found.map(lambda sums: [*sums, count])
+
+  @property
+  def planned_stddev(self):
+    return self.run_record["noise_multiplier"] * self.sensitivity
+
+
+def _audit_of_stopping(kind):
+  """Of two halfspaces that stop early; proven is 3 for all planned steps."""
+  runs = audits_cells.stopping_halfspaces(kind)
+  assert runs.statement().proven.dp_epsilon == pytest.approx(3.0, rel=0.01)
+  found = privacy.audit_two_world(
+    None,
+    500,
+    pilots=200,
+    statistics=audit_steps.STATISTICS,
+    dp_delta=_DELTA,
+    refute=3.0,
+    seed=1,
+    collect=runs.collect,
+  )
+  return runs, found.audited
+
+
+def test_an_audit_of_runs_that_stop_stays_below_all_planned_steps():
+  runs, audited = _audit_of_stopping(papers.Halfspaces)
+  present, absent = (
+    (np.abs(runs.updates(world, np.arange(100))).sum(axis=-1) > 0).mean(axis=0)
+    for world in (True, False)
+  )
+  assert present[:2].min() > 0.9  # nearly all begin,
+  assert absent[-2:].max() < 0.2  # and end before the plan does
+  assert audited < 1.5
+
+
+def test_an_audit_sees_a_run_that_stops_by_an_exact_count():
+  assert _audit_of_stopping(_ExactCount)[1] > 3.1

@@ -2,17 +2,29 @@
 
 python -m tf_privrob infer --run_dir=runs/first --attack_eps=0.1
 
-Members are the training examples of the run, non-members its test examples, as
-many of either. What the model says is kept in <run>/nonprivate/membership/, and
-the verdicts are written to membership.json beside it. Stored predictions need
-no model:
+Members are the training examples of the run, non-members its test examples.
+What the model says is kept in <run>/nonprivate/membership/, and the verdicts
+are written to membership.json beside it. Stored predictions need no model; the
+verdicts and a page with curves go to a folder of their own:
 
-python -m tf_privrob infer --predictions=mine.npz
+python -m tf_privrob infer --predictions=mine.npz --out_dir=runs/mine
+
+The file holds member_labels and nonmember_labels, and probabilities [examples,
+classes] as member_predictions and nonmember_predictions. Optional are
+adversarial_member_predictions and adversarial_nonmember_predictions on
+adversarial examples; verified_member_predictions and
+verified_nonmember_predictions, the softmax of verified worst-case logits; and
+targeted_member_predictions and targeted_nonmember_predictions [examples,
+classes - 1, classes] on examples for every other class. Files that the authors
+of CCS 2019 released are read as they are: output_train_benign,
+output_test_benign, output_train_adversarial, output_test_adversarial,
+train_label, test_label.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from typing import Optional
 
 from tf_privrob.console import command
@@ -25,13 +37,14 @@ class Options:
 
   Attributes:
     run_dir: Run folder to attack.
-    predictions: npz file with member_predictions and nonmember_predictions
-      (probabilities), member_labels and nonmember_labels, in place of a run.
+    predictions: npz file of probabilities, in place of a run; see above.
+    out_dir: Folder for the verdicts on --predictions; default: the name of the
+      file without its ending.
     dataset: Data set of the run, where its folder does not name it.
     data_dir: Folder with <name>.npz; default $TF_PRIVROB_DATA.
     attack_eps: l_inf radius of adversarial examples; default: that of the
       training, none if it had none.
-    num: Members, and non-members, at most; evenly spread.
+    num: Members, and non-members, at most; drawn with a fixed seed.
     targeted: Also attack towards every other class: classes - 1 times.
     verified: Use worst-case bounds, if the trainer has them.
     num_fit: Points of each class that strategies by class learn on; default:
@@ -43,6 +56,7 @@ class Options:
 
   run_dir: Optional[str] = None
   predictions: Optional[str] = None
+  out_dir: Optional[str] = None
   dataset: Optional[str] = None
   data_dir: Optional[str] = None
   attack_eps: Optional[float] = None
@@ -65,18 +79,31 @@ def main(options: Options, call: command.Call) -> None:
     )
   shadow = options.shadow and membership.Outputs.load(options.shadow)
   if options.predictions:
-    outputs = membership.from_predictions(options.predictions)
-    num_fit = options.num_fit or inferring.default_num_fit(outputs)
-    found = inferring.strategies(outputs, num_fit, options.seed, shadow)
-    print(inferring.table([inference.to_json() for inference in found]))
+    _infer_predictions(options, call, shadow)
     return
   _infer_run(options, call, shadow)
+
+
+def _infer_predictions(options: Options, call: command.Call, shadow) -> None:
+  from tf_privrob import report
+
+  folder = options.out_dir or pathlib.Path(options.predictions).with_suffix("")
+  payload = inferring.predictions(
+    options.predictions,
+    folder,
+    num_fit=options.num_fit,
+    seed=options.seed,
+    shadow=shadow,
+    command_line=call.line,
+  )
+  print(inferring.table(payload["strategies"]))
+  print(f"Report: {report.write(folder).html.resolve()}")
 
 
 def _infer_run(options: Options, call: command.Call, shadow) -> None:
   command.folder(options.run_dir)
   settings = {**vars(options), "shadow": shadow}
-  del settings["predictions"]
+  del settings["predictions"], settings["out_dir"]
   payload = inferring.run(**settings, command_line=call.line)
   if payload["test_examples_in_training_set"]:
     print(

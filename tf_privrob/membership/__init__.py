@@ -14,6 +14,7 @@ from __future__ import annotations
 from tf_privrob.membership.asking import distinct
 from tf_privrob.membership.asking import Request
 from tf_privrob.membership.asking import require_disjoint
+from tf_privrob.membership.asking import worst_cases
 from tf_privrob.membership.dp_bound import advantage_bound
 from tf_privrob.membership.inference import tpr_at_fpr
 from tf_privrob.membership.learnt import model_inference
@@ -23,6 +24,7 @@ from tf_privrob.membership.likelihood_ratio import lira
 from tf_privrob.membership.outputs import cached_outputs
 from tf_privrob.membership.outputs import Outputs
 from tf_privrob.membership.predictions import from_predictions
+from tf_privrob.membership.predictions import PREDICTION_KEYS
 from tf_privrob.membership.scores import available
 from tf_privrob.membership.scores import NAMES
 from tf_privrob.membership.scores import score
@@ -35,6 +37,7 @@ from tf_privrob.membership.thresholds import oracle
 
 __all__ = [
   "NAMES",
+  "PREDICTION_KEYS",
   "Outputs",
   "Request",
   "Scores",
@@ -55,4 +58,5 @@ __all__ = [
   "score",
   "sensitivity",
   "tpr_at_fpr",
+  "worst_cases",
 ]

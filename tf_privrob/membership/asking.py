@@ -45,6 +45,24 @@ def evaluation_attack(
   )
 
 
+def worst_cases(model: tf.keras.Model) -> dict[str, Any]:
+  """How the worst cases of I_V are bounded, for `Request`; {} if they are not.
+
+  By the domain that the model was trained on, as `certifier()` does: over the
+  same ball, cut to the value range where the training cut it (IBP and the dual
+  of Fashion-MNIST, not DiffAI), and rounded outward, so that a bound is one of
+  what the network computes (Eq. 20 of Song et al. 2019).
+  """
+  objective = getattr(model, "objective", None)
+  domain = getattr(objective, "sound_domain", None)
+  if domain is None:
+    return {}
+  return {
+    "domain": dataclasses.replace(domain, arithmetic="outward"),
+    "clip_to_range": objective.clip_to_range,
+  }
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Request:
   """What to ask a model, and a fingerprint of all of it.
@@ -60,6 +78,8 @@ class Request:
     attack: Makes the adversarial examples; None: `evaluation_attack`, if there
       is an attack_eps.
     domain: Domain of `tf_privrob.bounds`, for worst-case logits; None: none.
+    clip_to_range: Whether the ball of worst cases is cut to the value range;
+      see `worst_cases`.
     attack_eps: l_inf radius; None: the attack's own.
     value_range: Valid inputs.
     targeted: Also make adversarial examples for every other class: for each
@@ -74,6 +94,7 @@ class Request:
   nonmembers: tuple[np.ndarray, np.ndarray]
   attack: attacks.Attack | None = None
   domain: bounds.Domain | None = None
+  clip_to_range: bool = True
   attack_eps: float | None = None
   value_range: tuple[float, float] = (0.0, 1.0)
   targeted: bool = False
@@ -83,6 +104,7 @@ class Request:
 
   def __post_init__(self):
     validate.value_range(self.value_range)
+    validate.boolean(clip_to_range=self.clip_to_range)
     if self.attack_eps is not None:
       validate.non_negative(attack_eps=self.attack_eps)
     if self.batch_size is not None:
@@ -117,6 +139,7 @@ class Request:
       "attack": None if self.attack is None else repr(self.attack),
       "attack_eps": self.attack_eps,
       "domain": None if self.domain is None else repr(self.domain),
+      "clip_to_range": self.clip_to_range,
       "value_range": list(self.value_range),
       "targeted": self.targeted,
       "seed": self.seed,
@@ -213,7 +236,11 @@ class _Asker:
         bounded = graph_lib.network_of(request.model)
       self._worst_case = graphs.Traced(
         lambda x, y: request.domain.worst_case_logits(
-          bounded, x, y, request.attack_eps, request.value_range
+          bounded,
+          x,
+          y,
+          request.attack_eps,
+          request.value_range if request.clip_to_range else None,
         )
       )
     shape = request.members[0].shape[1:]
@@ -263,7 +290,15 @@ class _Asker:
       rows = np.minimum(np.arange(start, start + size), len(x) - 1)
       worst = self._worst_case(x=x[rows], y=y[rows]).numpy()
       found.append(worst[: len(x) - start])
-    return np.concatenate(found).astype(np.float32)
+    return _rounded_up(np.concatenate(found))
 
   def _logits(self, x, seed) -> np.ndarray:
     return self._predict(x=x, seed=seed).numpy().astype(np.float32)
+
+
+def _rounded_up(values: np.ndarray) -> np.ndarray:
+  """The least float32 that is no smaller: a bound stays one."""
+  found = values.astype(np.float32)
+  return np.where(
+    found < values, np.nextafter(found, np.float32(np.inf)), found
+  )

@@ -149,17 +149,41 @@ class Outlet:
       stddevs = [stddevs] * len(sums)
     fixed = all(isinstance(stddev, (int, float)) for stddev in stddevs)
     self._multipliers.append(min(stddevs) / sensitivity if fixed else None)
-    # In the type of the sums: rounder noise would leave their last bits bare.
-    dtype, sizes = sums[0].dtype, [int(np.prod(t.shape)) for t in sums]
+    sizes = [int(np.prod(t.shape)) for t in sums]
     noise = self._drawn(randomness.Key.normal, sum(sizes))
-    parts = zip(sums, stddevs, tf.split(tf.cast(noise, dtype), sizes))
-    return Released(
-      [
-        exact + tf.cast(stddev, dtype) * tf.reshape(part, exact.shape)
-        for exact, stddev, part in parts
-      ],
-      _MADE_BY_OUTLET,
-    )
+    noisy = _added(sums, stddevs, tf.split(noise, sizes))
+    return Released(noisy, _MADE_BY_OUTLET)
+
+  def gaussian_and_laplace(
+    self,
+    sums: tf.Tensor,
+    stddev: float,
+    counts: tf.Tensor,
+    laplace: mechanisms.LaplaceMechanism,
+  ) -> Released:
+    """Releases sums with Gaussian and counts with Laplace noise, as one.
+
+    Args:
+      sums: exact, of l2 sensitivity 1.
+      stddev: of their noise.
+      counts: exact, of the mechanism's l1 sensitivity.
+      laplace: gives the scale of their noise.
+
+    Returns:
+      The noisy sums and the noisy counts. Both are of the same examples, which
+      no accountant of sums alone knows.
+    """
+    self._multipliers.append(stddev)
+    sizes = [int(np.prod(t.shape)) for t in (sums, counts)]
+
+    def law(key: randomness.Key, count: int) -> np.ndarray:
+      del count
+      normal = key.child("normal").normal(sizes[0])
+      return np.concatenate([normal, key.child("laplace").laplace(sizes[1])])
+
+    noise = tf.split(self._drawn(law, sum(sizes)), sizes)
+    noisy = _added([sums, counts], [stddev, laplace.scale], noise)
+    return Released(noisy, _MADE_BY_OUTLET)
 
   def select(
     self, scores: tf.Tensor, mechanism: mechanisms.ExponentialMechanism
@@ -310,6 +334,19 @@ class Simulation(Outlet):
   def restart(self, key: randomness.Key) -> None:
     """Draws from this key, from the beginning."""
     self._key, self._counted = key, 0
+
+
+def _added(sums, scales, noise) -> list[tf.Tensor]:
+  """Sums plus scaled noise, in the type of the sums.
+
+  Rounder noise would leave their last bits bare.
+  """
+  return [
+    exact
+    + tf.cast(scale, exact.dtype)
+    * tf.reshape(tf.cast(part, exact.dtype), exact.shape)
+    for exact, scale, part in zip(sums, scales, noise)
+  ]
 
 
 def _write(path: pathlib.Path, array: np.ndarray) -> str:

@@ -36,8 +36,9 @@ class PlainConfig(settings.SGDConfig):
       of steps, or epochs as in "20e", or shares of the run as in "50%".
     reduction: "mean" of the batch's losses, or their "sum", beside which a
       weight decay is weaker.
-    weight_decay: w adds w/2 times the squared kernels to the loss; biases and
-      normalisation are left alone.
+    weight_decay: w adds w/2 times the squared kernels to the loss.
+    decay_all: biases and normalisation decay too, as PyTorch's optimizers have
+      it; otherwise they are left alone.
     update_clip_norm: bound on the norm of the batch's gradient; it has nothing
       to do with privacy. None: none.
   """
@@ -50,12 +51,14 @@ class PlainConfig(settings.SGDConfig):
   learning_rate_drops: str = ""
   reduction: str = "mean"
   weight_decay: float = 0.0
+  decay_all: bool = False
   update_clip_norm: Optional[float] = None
 
   def __post_init__(self):
     super().__post_init__()
     validate.one_of(REDUCTIONS, reduction=self.reduction)
     validate.non_negative(weight_decay=self.weight_decay)
+    validate.boolean(decay_all=self.decay_all)
     if self.update_clip_norm is not None:
       validate.positive(update_clip_norm=self.update_clip_norm)
     drops = schedules.parse_drops(self.learning_rate_drops)
@@ -212,11 +215,11 @@ class Trainer(updates.ByObjective, method.Method):
     return updates.step_metrics(total)
 
   def _regularization(self, variables) -> list[tf.Tensor]:
-    """The gradients of the layers' regularisers, and the decay of kernels."""
+    """The gradients of the layers' regularisers, and of the weight decay."""
     found = updates.regularization_gradients(self.network, variables)
-    decay = self.config.weight_decay
+    decay, least = self.config.weight_decay, 0 if self.config.decay_all else 2
     return [
-      gradient + decay * variable if variable.shape.rank > 1 else gradient
+      gradient + decay * variable if variable.shape.rank >= least else gradient
       for gradient, variable in zip(found, variables)
     ]
 

@@ -4,6 +4,8 @@ from tf_privrob.models.denoiser import classifier_of
 from tf_privrob.models.denoiser import convolutional_denoiser
 from tf_privrob.models.denoiser import denoised_classifier
 from tf_privrob.models.denoiser import denoiser_of
+from tf_privrob.models.files.importing import import_weights
+from tf_privrob.models.files.importing import names_of_ccs_2019
 from tf_privrob.models.files.loading import load_classifier
 from tf_privrob.models.files.loading import load_model
 from tf_privrob.models.fingerprint import fingerprint
@@ -60,12 +62,14 @@ __all__ = [
   "ibp_large",
   "ibp_medium",
   "ibp_small",
+  "import_weights",
   "linear",
   "load_classifier",
   "load_model",
   "mark_released",
   "mlp",
   "model_hash",
+  "names_of_ccs_2019",
   "paper_denoiser",
   "pixeldp_mnist",
   "random_features_linear",

@@ -138,7 +138,8 @@ class Membership(Record):
   """The whole of membership.json.
 
   `data` is a hash of the test part, and `unchecked` says where nobody knows
-  that the members are the run's own training data.
+  that the members are the run's own training data. `predictions` is the name of
+  the file that was judged where there was no run.
   """
 
   strategies: tuple[Inference, ...] = ()
@@ -159,6 +160,9 @@ class Membership(Record):
   seconds: Optional[float] = None
   command: Optional[str] = None
   bound: Optional[Mapping[str, Any]] = None
+  predictions: Optional[str] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
   lira: Optional[Mapping[str, Any]] = dataclasses.field(
     default=None, metadata=OPTIONAL
   )

@@ -143,6 +143,8 @@ def _one_line(text: str) -> str:
 
 
 def _run_line(results: results_lib.Results) -> str:
+  if results.predictions:
+    return _one_line(f"{results.title}: no model is here")
   if results.config is None:
     return _one_line(f"{results.title}: no configuration, nothing trained")
   line = f"{results.title}, network {results.network}"

@@ -83,8 +83,10 @@ def _value(item: bool | int | float | str) -> str:
 
 def everything(results: results_lib.Results) -> list[str]:
   """All commands that made the run folder, each once, in their order."""
-  found = [train(results)]
-  found += results.commands or [command(results, "evaluate")]
+  found = []
+  if not results.predictions:
+    found.append(train(results))
+    found += results.commands or [command(results, "evaluate")]
   parts = (results.membership, *results.audits, results.certificate_audit)
   found += [part.command for part in parts if part and part.command]
   found.append(command(results, "report"))

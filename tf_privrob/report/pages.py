@@ -76,7 +76,7 @@ def html(results: results_lib.Results, checks: Checks) -> str:
   """The whole page of a run."""
   statement, radii = results.privacy, results.smoothed
   return rendering.html(
-    "run.html",
+    "predictions.html" if results.predictions else "run.html",
     **_shared(results, checks),
     worst=headlines.headline_attack(results.attacks),
     worst_by_size=headlines.worst_by_size(results.attacks),
@@ -95,7 +95,7 @@ def html(results: results_lib.Results, checks: Checks) -> str:
 def markdown(results: results_lib.Results, checks: Checks) -> str:
   """The whole report of a run as Markdown."""
   return rendering.markdown(
-    "run.md",
+    "predictions.md" if results.predictions else "run.md",
     **_shared(results, checks),
     summary=card.summary(results),
     not_run=lambda binary: rendering.Markdown(

@@ -55,8 +55,16 @@ class Results:
   certificate_audit: records.CertificateAudit | None = None
 
   @property
+  def predictions(self) -> str | None:
+    """The file whose predictions were judged, where there is no run at all."""
+    judged = self.membership if self.config is None else None
+    return judged and judged.predictions
+
+  @property
   def title(self) -> str:
     """What was trained on what; the folder's name where that is unknown."""
+    if self.predictions:
+      return f"Predictions in {self.predictions}"
     if self.config is None:
       return f"Run {pathlib.Path(self.run_dir).name}"
     return f"{self.method} on {self.dataset}"

@@ -52,6 +52,8 @@ class Fact(NamedTuple):
 def lede(results: results_lib.Results) -> str:
   """One sentence on what was trained, from whatever is known."""
   run = results.run
+  if results.predictions:
+    return "No model is here: what one said, and was stored, is judged."
   if results.config is None:
     return "This folder has no configuration: nothing was trained in it yet."
   network = f"Network {results.network}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import pathlib
 import time
 from typing import Any
 
 import numpy as np
 
+from tf_privrob import files
 from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob import validate
@@ -63,38 +65,39 @@ def unchecked(folder, dataset) -> str:
   return "" if own else _UNCHECKED
 
 
-def chosen_points(dataset, count: int | None):
-  """Members, non-members and how many test examples were members too.
+def chosen_rows(dataset, count: int | None):
+  """Rows of members and of non-members, and how many of these were members.
 
-  As many of either kind, evenly spread; a test example that is in the training
-  set is not a non-member and is left out.
+  At most `count` of each, drawn with a fixed seed: every k-th one could leave
+  out classes where these take turns. Where there are fewer non-members than
+  members, as of faces, all members stay: rates are of either kind. A test
+  example that is in the training set is not a non-member and is left out.
   """
   from tf_privrob import membership
 
   apart = membership.distinct(dataset.x_train, dataset.x_test)
-  most = min(dataset.num_train, len(apart))
-  if not most:
+  if not len(apart):
     raise ValueError("Expected test examples that are not training examples.")
-  count = most if count is None else min(count, most)
-  rows = _spread(dataset.num_train, count)
-  others = apart[_spread(len(apart), count)]
+  rows = drawn(dataset.num_train, count)
+  others = apart[drawn(len(apart), count)]
+  return rows, others, dataset.num_test - len(apart)
+
+
+def drawn(total: int, count: int | None) -> np.ndarray:
+  """Up to `count` of `total` rows, in their order, the same at every call."""
+  if count is None or count >= total:
+    return np.arange(total)
+  return np.sort(np.random.default_rng(0).permutation(total)[:count])
+
+
+def chosen_points(dataset, count: int | None):
+  """The members and non-members of `chosen_rows`: inputs and labels."""
+  rows, others, shared = chosen_rows(dataset, count)
   return (
     (dataset.x_train[rows], dataset.y_train[rows]),
     (dataset.x_test[others], dataset.y_test[others]),
-    dataset.num_test - len(apart),
+    shared,
   )
-
-
-def not_chosen(dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
-  """The training examples that are not among `count` members."""
-  rest = np.setdiff1d(
-    np.arange(dataset.num_train), _spread(dataset.num_train, count)
-  )
-  return dataset.x_train[rest], dataset.y_train[rest]
-
-
-def _spread(total: int, count: int) -> np.ndarray:
-  return np.linspace(0, total - 1, count).round().astype(int)
 
 
 def default_num_fit(outputs) -> int | None:
@@ -210,46 +213,108 @@ def infer(
   started = time.monotonic()
   why = unchecked(folder, dataset)
   members, nonmembers, shared = chosen_points(dataset, num)
-  domain = getattr(getattr(model, "objective", None), "sound_domain", None)
   request = membership.Request(
     model,
     members,
     nonmembers,
-    domain=domain if verified and attack_eps else None,
+    **(membership.worst_cases(model) if verified and attack_eps else {}),
     attack_eps=attack_eps,
     value_range=dataset.value_range,
     targeted=targeted and attack_eps is not None,
     seed=seed,
   )
   size = "benign" if attack_eps is None else f"eps_{attack_eps:g}"
-  key = f"{size}_{len(members[0])}"
+  key = f"{size}_{len(members[0])}_{len(nonmembers[0])}"
   outputs = membership.cached_outputs(folder, key, request)
-  num_fit = num_fit or default_num_fit(outputs)
-  found = strategies(outputs, num_fit, seed, shadow)
-  now = datetime.datetime.now(datetime.timezone.utc)
-  judged = [records.Inference.from_json(item.to_json()) for item in found]
-  record = records.Membership(
-    created=now.isoformat(timespec="seconds"),
+  return _written(
+    folder,
+    outputs,
+    num_fit,
+    seed,
+    shadow,
+    started,
     weights=models.fingerprint(model),
     dataset=dataset.name,
     data=training.test_hash(dataset),
     unchecked=why,
-    num_members=outputs.num_members,
-    num_nonmembers=outputs.num_nonmembers,
     test_examples_in_training_set=shared,
     attack_eps=attack_eps,
-    attack=outputs.about.get("attack"),
-    domain=outputs.about.get("domain"),
-    num_fit=num_fit,
     outputs=key,
-    seed=seed,
-    seconds=round(time.monotonic() - started, 2),
     command=command_line,
     bound=bound_of(folder),
-    strategies=tuple(judged),
+  )
+
+
+def _written(
+  folder, judged, num_fit, seed, shadow, started: float, **known: Any
+) -> dict[str, Any]:
+  """Judges outputs and writes membership.json with what else is known."""
+  num_fit = num_fit or default_num_fit(judged)
+  found = strategies(judged, num_fit, seed, shadow)
+  now = datetime.datetime.now(datetime.timezone.utc)
+  record = records.Membership(
+    created=now.isoformat(timespec="seconds"),
+    num_members=judged.num_members,
+    num_nonmembers=judged.num_nonmembers,
+    attack=judged.about.get("attack"),
+    domain=judged.about.get("domain"),
+    num_fit=num_fit,
+    seed=seed,
+    seconds=round(time.monotonic() - started, 2),
+    strategies=tuple(
+      records.Inference.from_json(item.to_json()) for item in found
+    ),
+    **known,
   )
   folder.write_json(OUTPUT, record.to_json())
   return record.to_json()
+
+
+def predictions(
+  path: files.PathLike,
+  out_dir: files.PathLike | None = None,
+  *,
+  num_fit: int | None = None,
+  seed: int = 0,
+  shadow=None,
+  command_line: str = "",
+) -> dict[str, Any]:
+  """Judges stored predictions; returns membership.json.
+
+  Args:
+    path: A file that `membership.from_predictions` reads.
+    out_dir: Where membership.json goes, below nonprivate/, and a report can be
+      written; None: the path without its ending.
+    num_fit: Points of each class that strategies by class learn on.
+    seed: Of splits and networks.
+    shadow: Outputs of another model to learn thresholds on.
+    command_line: For membership.json.
+
+  Raises:
+    ValueError: The file is not what it should be, or the folder has a run.
+  """
+  from tf_privrob import membership
+
+  started = time.monotonic()
+  outputs = membership.from_predictions(path)
+  path = pathlib.Path(path)
+  folder = run_folder.RunFolder(out_dir or path.with_suffix(""))
+  if folder.has("config.json") or folder.has("run.json"):
+    raise ValueError(
+      f"Expected --out_dir without a run, found one in {folder.path}: these"
+      " predictions may be of another model. Choose another folder."
+    )
+  with files.locked(folder.file(LOCK), f"the inferences of {folder.path}"):
+    return _written(
+      folder,
+      outputs,
+      num_fit,
+      seed,
+      shadow,
+      started,
+      predictions=path.name,
+      command=command_line,
+    )
 
 
 def run(
@@ -271,7 +336,7 @@ def run(
   Args:
     run_dir: The run folder.
     attack_eps: The radius of adversarial examples; None: that of the training.
-    num: Members, and non-members, at most; evenly spread.
+    num: Members, and non-members, at most; drawn with a fixed seed.
     targeted: Also attack towards every other class.
     verified: Use worst-case bounds, if the trainer has them.
     num_fit: Points of each class that strategies by class learn on.

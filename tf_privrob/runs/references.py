@@ -56,11 +56,12 @@ def lira(
 ) -> list[dict[str, Any]]:
   """Trains reference models, judges, and adds to membership.json.
 
-  Members and non-members are those that `runs.infer` judged. A
-  reference model is trained with the run's method, network and settings on
-  half of them and on all training examples that are not among them: as many
-  examples as the run had. What is trained stays in the run folder, in the part
-  that is not to be published, and a killed training goes on.
+  Members and non-members are those that `runs.infer` judged, as many of either
+  (`judged_points`). A reference model is trained with the run's method, network
+  and settings on half of them and on all training examples that are not among
+  them: as many examples as the run had. What is trained stays in the run
+  folder, in the part that is not to be published, and a killed training goes
+  on.
 
   Args:
     folder: the run's; with membership.json.
@@ -86,12 +87,10 @@ def lira(
       f" first: python -m tf_privrob infer --run_dir={folder.path}"
     )
   record = records.Membership.from_json(payload)
-  dataset, count = source.dataset, record.num_members
+  dataset = source.dataset
+  outputs, members, nonmembers, others = judged_points(folder, record, dataset)
+  own, count = membership.score(outputs, _SCORE), len(members[0])
   is_in = coins(num_references, 2 * count, seed)
-  members, nonmembers, _ = inferring.chosen_points(dataset, count)
-  path = folder.file(f"nonprivate/membership/{record.outputs}.npz")
-  own = membership.score(membership.Outputs.load(path), _SCORE)
-  others = inferring.not_chosen(dataset, count)
   points = [np.concatenate(pair) for pair in zip(members, nonmembers)]
   stated_lib.caution(folder, stated_lib.REFERENCES)
   found = []
@@ -125,6 +124,44 @@ def lira(
   )
   folder.write_json(inferring.OUTPUT, record.to_json())
   return added
+
+
+def judged_points(folder, record: records.Membership, dataset):
+  """Those of the points of membership.json that references are trained for.
+
+  As many of either kind, so that half of all of them, and all other training
+  examples, are as many as the run was trained on.
+
+  Returns:
+    The run's outputs on them, the members, the non-members and the training
+    examples that are not among the members.
+
+  Raises:
+    ValueError: The stored outputs are about other points.
+  """
+  from tf_privrob import membership
+
+  path = folder.file(f"nonprivate/membership/{record.outputs}.npz")
+  outputs = membership.Outputs.load(path)
+  most = max(record.num_members, record.num_nonmembers)
+  rows, others, _ = inferring.chosen_rows(dataset, most)
+  labels = dataset.y_train[rows], dataset.y_test[others]
+  known = outputs.member_labels, outputs.nonmember_labels
+  if not all(np.array_equal(*pair) for pair in zip(labels, known)):
+    raise ValueError(
+      f"Expected outputs on the points that are drawn of {dataset.name}, found"
+      f" others in {path}, as of an earlier version. Infer again."
+    )
+  count = min(len(rows), len(others))
+  picked = [inferring.drawn(len(part), count) for part in (rows, others)]
+  rows, others = rows[picked[0]], others[picked[1]]
+  rest = np.setdiff1d(np.arange(dataset.num_train), rows)
+  return (
+    outputs.take(*picked),
+    (dataset.x_train[rows], dataset.y_train[rows]),
+    (dataset.x_test[others], dataset.y_test[others]),
+    (dataset.x_train[rest], dataset.y_train[rest]),
+  )
 
 
 def _reference(path, source, rows, seed: list[int]):

@@ -61,7 +61,7 @@ class Scale:
     models: by the name of their folder.
     robust: the scale of `privacy_risks.training` whose models are used;
       None: every model is trained here.
-    num_points: members, and as many non-members, drawn with a fixed seed;
+    num_points: members, and non-members, at most, drawn with a fixed seed;
       None: all training and all test examples.
     num_dual: of each, whose worst case is bounded by the exact dual; 0: none.
     num_swept: of each, for radii and for targeted attacks.

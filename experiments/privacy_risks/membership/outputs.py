@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.grid import work
 from experiments.privacy_risks.membership import cells as membership_cells
 from experiments.privacy_risks.training import cells as robust_training_cells
 from experiments.privacy_risks.training import (
   measure as robust_training_measure,
 )
+from tf_privrob.runs import infer as inferring
 
 _NOISE_DRAWS = 20  # of PixelDP's score
 
@@ -43,29 +43,6 @@ class Task:
     return self.model.recipe
 
 
-def points(dataset, count: int | None):
-  """Members and non-members, drawn with a fixed seed; None: all.
-
-  Not every k-th one: where classes take turns, that could leave out classes.
-  Test examples that are training examples, too, are left out.
-  """
-  from tf_privrob import membership
-
-  rows = membership.distinct(dataset.x_train, dataset.x_test)
-  nonmembers = dataset.x_test[rows], dataset.y_test[rows]
-  members = dataset.x_train, dataset.y_train
-  if count is None:
-    return members, nonmembers
-  most = min(count, len(members[0]), len(nonmembers[0]))
-  return _drawn(members, most), _drawn(nonmembers, most)
-
-
-def _drawn(part, count: int):
-  order = np.random.default_rng(0).permutation(len(part[0]))
-  rows = np.sort(order[:count])
-  return tuple(array[rows] for array in part)
-
-
 def outputs_of(task: Task, key: str, count: int | None, **asked: Any):
   """Outputs of a model, from its folder if they are there."""
   from tf_privrob import membership
@@ -78,7 +55,8 @@ def _request(task: Task, count: int | None, **asked: Any):
   from tf_privrob import membership
 
   asked = {"value_range": task.dataset.value_range, **asked}
-  return membership.Request(task.trained, *points(task.dataset, count), **asked)
+  members, nonmembers, _ = inferring.chosen_points(task.dataset, count)
+  return membership.Request(task.trained, members, nonmembers, **asked)
 
 
 def evaluation_attack(task: Task, radius: float | None = None):
@@ -101,33 +79,23 @@ def attacked_outputs(task: Task):
 
 
 def verified_outputs(task: Task):
-  """Worst-case logits, by the bounds that the model was trained on.
+  """Worst-case logits, as `membership.worst_cases` says.
 
-  Intervals with outward rounding, or the exact dual; None where that is not
-  affordable, or where the trainer has no bounds. The ball is cut to the value
-  range where training did so.
+  None where the exact dual is not affordable, or the trainer has no bounds.
   """
   from tf_privrob import bounds
+  from tf_privrob import membership
 
-  if not task.recipe.has_bounds:
+  asked, count = membership.worst_cases(task.trained), task.scale.num_points
+  if not asked:
     return None
-  objective = task.trained.objective
-  domain = dataclasses.replace(objective.sound_domain, arithmetic="outward")
-  count = task.scale.num_points
-  if isinstance(domain, bounds.Dual):
-    domain = dataclasses.replace(domain, rows_at_once=task.scale.rows_at_once)
-    count = task.scale.num_dual
+  if isinstance(asked["domain"], bounds.Dual):
+    rows, count = task.scale.rows_at_once, task.scale.num_dual
+    asked["domain"] = dataclasses.replace(asked["domain"], rows_at_once=rows)
     if not count:
       return None
-  inside = objective.clip_to_range
-  return outputs_of(
-    task,
-    "verified",
-    count,
-    domain=domain,
-    attack_eps=task.recipe.attack_eps,
-    value_range=task.dataset.value_range if inside else work.NO_BOX,
-  )
+  asked["attack_eps"] = task.recipe.attack_eps
+  return outputs_of(task, "verified", count, **asked)
 
 
 def _smoothed_outputs(task: Task):

@@ -193,7 +193,7 @@ def notes(experiment, results: Results) -> list[str]:
   asked = (
     "all training and all test examples"
     if count is None
-    else f"up to {count:,} training and as many test examples, drawn once"
+    else f"up to {count:,} training and up to as many test examples, drawn once"
   )
   fits = sorted({r["num_fit"] for r in results.values() if "num_fit" in r})
   shown_fits = ", ".join(str(number) for number in fits) or "none"

@@ -366,7 +366,7 @@ SCALES = {
     temperatures=(1.0, 5.0, 50.0),
   ),
   "small": membership_cells.Scale(
-    _small(), robust="small", num_points=1_000, num_dual=0, num_swept=500
+    _small(), robust="small", num_points=2_000, num_dual=0, num_swept=500
   ),
   "full": membership_cells.Scale(
     _full(), robust="full", num_points=None, num_dual=0, num_swept=None

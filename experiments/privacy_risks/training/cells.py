@@ -92,8 +92,8 @@ class Scale:
 
   Attributes:
     recipes: by the name that cells have.
-    num_attacked: test examples under attack, and as many training examples,
-      both evenly spread; None: all test examples.
+    num_attacked: test examples under attack, and training examples, at most,
+      both evenly spread; None: all, but of training no more than 10,000.
     num_verified: of each part, by intervals; None: as many as are attacked.
     num_dual: of each part, by the exact dual, whose cost grows with the square
       of the width.

@@ -12,6 +12,7 @@ from experiments.privacy_risks.training import cells as robust_training_cells
 from tf_privrob.runs import train as training
 
 PARTS = ("train", "test")
+_MOST = 10_000  # training examples that are attacked or verified
 
 
 class Datasets:
@@ -201,11 +202,13 @@ def is_verified(certificates, attack_eps: float) -> np.ndarray:
 
 
 def chosen_rows(dataset, part: str, count: int | None) -> np.ndarray:
-  """Evenly spread, as many of either part; all test examples for None."""
-  most = min(dataset.num_train, dataset.num_test)
-  count = most if count is None else min(count, most)
+  """At most so many, evenly spread; None: all, of training up to 10,000.
+
+  Or up to the number of test examples, if these are more: all 1,900 faces.
+  """
   total = dataset.num_train if part == "train" else dataset.num_test
-  return np.linspace(0, total - 1, count).round().astype(int)
+  most = max(dataset.num_test, _MOST) if count is None else count
+  return np.linspace(0, total - 1, min(most, total)).round().astype(int)
 
 
 def _arrays(dataset, part: str) -> tuple[np.ndarray, np.ndarray]:

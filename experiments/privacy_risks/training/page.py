@@ -236,9 +236,9 @@ def notes(experiment, results: Results) -> list[str]:
   settings = experiment["settings"]
   count = settings["num_attacked"]
   attacked = (
-    "all test examples and as many training examples, evenly spread"
+    "all test examples and up to 10,000 training examples, evenly spread"
     if count is None
-    else f"up to {count:,} test and as many training examples, evenly spread"
+    else f"up to {count:,} test and training examples each, evenly spread"
   )
   found = {}
   for result in _trained(results):

@@ -67,6 +67,40 @@ def test_form_for_trades_starts_with_equal_logits():
   np.testing.assert_array_equal(network(_images((16, 16, 1))), np.zeros((3, 5)))
 
 
+def test_form_for_trades_starts_as_kaiming_normal_with_fan_in():
+  """PyTorch's: N(0, 2 / fan_in), 0.471 at first; its own layer at last but one.
+
+  With fan-out the first kernel had 0.167, and features were 8 times smaller.
+  """
+  network = models.yale_cnn((64, 64, 1), 38, 8, "trades", seed=0)
+  for layer in _kinds(network, _layers.Conv2D):
+    kernel, bias = layer.get_weights()
+    expected = np.sqrt(2 / np.prod(kernel.shape[:-1]))
+    room = 4 / np.sqrt(2 * kernel.size)
+    assert kernel.std() == pytest.approx(expected, rel=room)
+    assert np.abs(kernel).max() > 2.3 * expected  # not truncated at 2.27
+    assert not bias.any()
+  first = _kinds(network, _layers.Conv2D)[0].kernel.numpy()
+  assert first.std() == pytest.approx(0.471, rel=0.15)
+  hidden, last = _kinds(network, _layers.Dense)
+  limit = 1 / np.sqrt(hidden.kernel.shape[0])
+  for values in hidden.get_weights():
+    assert 0.95 * limit < np.abs(values).max() <= limit
+  assert not any(values.any() for values in last.get_weights())
+
+
+@pytest.mark.parametrize(("style", "factor"), [("plain", 3), ("dual", 1)])
+def test_dense_layers_start_as_those_of_the_code(style, factor):
+  """TensorFlow's unit scaling, sqrt(3 / fan_in), and PyTorch's linear layer."""
+  network = models.yale_cnn((16, 16, 1), 38, 8, style, seed=0)
+  for layer in _kinds(network, _layers.Dense):
+    kernel, bias = layer.get_weights()
+    limit = np.sqrt(factor / kernel.shape[0])
+    assert 0.98 * limit < np.abs(kernel).max() <= limit * (1 + 1e-6)
+    assert bias.any() == (style == "dual")
+    assert np.abs(bias).max() <= limit
+
+
 def test_form_for_ibp_is_orthogonal():
   network = models.yale_cnn((16, 16, 1), 5, 2, "ibp")
   for layer in network.layers:

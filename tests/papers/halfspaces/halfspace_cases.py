@@ -59,7 +59,7 @@ def rows_of(found, x, y):
 
 def raw(found):
   """The weights as they were trained, before their common scale is set."""
-  return found._raw.numpy()
+  return found.raw_weights.numpy()
 
 
 def binary_step(x, y, w, k, margin):

@@ -53,18 +53,17 @@ def _ready(composition="shared_batch", **changes):
   )
   found = _Seen(models.linear((_DIMENSION,), _CLASSES), config)
   found.simulate(_COUNT)
-  found.set_step(np.zeros(2, np.int64), 0)
   return found
 
 
 def _sums(found, weights, x, y, rows):
   """Of one step on chunks of `rows` rows, the last of them padded."""
-  found._kernel.assign(weights)
+  found.network.layers[-1].kernel.assign(weights)
   empty = -len(x) % rows
   x = np.pad(x, ((0, empty), (0, 0))).reshape(-1, rows, _DIMENSION)
   mask = np.pad(np.ones(len(y), "float32"), (0, empty)).reshape(-1, rows)
   y = np.pad(y, (0, empty)).reshape(-1, rows)
-  found.run_state.step.assign(0)
+  found.set_step(np.zeros(2, np.int64), 0)
   found.train_step((tf.constant(x), tf.constant(y), tf.constant(mask)))
   update, count = (np.asarray(part, "float64") for part in found.sums)
   return np.append(update.ravel(), found.config.count_weight * count)
@@ -83,9 +82,9 @@ def test_one_example_moves_a_release_by_at_most_its_sensitivity(
     for label, place, rows in ((0, 0, 8), (1, 17, 1), (2, _COUNT, 31)):
       both = np.insert(x, place, row, axis=0), np.insert(y, place, label)
       moved = np.linalg.norm(_sums(found, weights, *both, rows) - before)
-      assert moved <= found._sensitivity, name
+      assert moved <= found.sensitivity, name
       if kind == "zero" and name in ("ordinary", "huge", "constant"):
-        assert moved > (1 - 1e-4) * found._sensitivity  # all are violated
+        assert moved > (1 - 1e-4) * found.sensitivity  # all are violated
 
 
 @pytest.mark.parametrize("composition", COMPOSITIONS)
@@ -99,7 +98,7 @@ def test_long_rows_are_bounded_with_and_without_normalize(
   for row in (np.full(_DIMENSION, 1e6), np.full(_DIMENSION, 3e38)):
     both = np.append(x, row[None].astype("float32"), axis=0), np.append(y, 0)
     moved = _sums(found, _weights("ordinary"), *both, 8) - before
-    assert np.linalg.norm(moved) <= found._sensitivity
+    assert np.linalg.norm(moved) <= found.sensitivity
 
 
 def _on_the_edge(copies=60):
@@ -174,8 +173,8 @@ def test_kesler_cannot_be_given_a_rival_of_its_own():
 class _Scores(papers.PureHalfspaces):
   """Counts errors as a step does."""
 
-  def counts(self, x, y, rows):
-    total = 0.0
+  def counts(self, x, y, rows, margin=None):
+    total, margin = 0.0, margin or self.config.margin
     for start in range(0, len(x), rows):
       part = slice(start, start + rows)
       one_hot = np.eye(_CLASSES)[y[part]]
@@ -185,25 +184,28 @@ class _Scores(papers.PureHalfspaces):
         halfspace_pure.errors(
           features,
           tf.constant(joined, features.dtype),
-          self._net.vectors,
-          self.config.margin,
+          self.net,
+          margin,
         )
       )
     return total
 
 
-def _pure(margin=0.02):
-  config = papers.PureHalfspacesConfig(net_size=64, margin=margin, seed=0)
+def _pure(margin=0.02, **changes):
+  config = papers.PureHalfspacesConfig(
+    net_size=64, margin=margin, seed=0, **changes
+  )
   found = _Scores(models.linear((_DIMENSION,), _CLASSES), config)
   found.compile()
   found.prepare(None, None, None, None)
   return found
 
 
+@pytest.mark.parametrize("projected", [None, 6])
 @pytest.mark.parametrize("name", hostile_rows.NAMES)
-def test_one_example_raises_every_count_by_0_or_1(name):
+def test_one_example_raises_every_count_by_0_or_1(name, projected):
   """One way only, for every vector and class, in every chunk."""
-  found = _pure()
+  found = _pure(projected_dimensions=projected)
   x, y = _arrays()
   row = hostile_rows.canaries(_DIMENSION, x[0])[name]
   for label, place, sizes in (
@@ -218,17 +220,17 @@ def test_one_example_raises_every_count_by_0_or_1(name):
       assert (moved == 1).all()  # the same for all vectors
 
 
-def test_a_count_does_not_depend_on_the_chunks():
+@pytest.mark.parametrize("projected", [None, 6])
+def test_a_count_does_not_depend_on_the_chunks(projected):
   """Margins at the scores themselves, where one rounding decides."""
   x, y = _arrays()
-  found = _pure()
-  net = np.asarray(found._net.vectors, "float64")
+  found = _pure(projected_dimensions=projected)
+  net = np.asarray(found.net, "float64")
   scores = np.abs(np.asarray(found.features(x[:1]), "float64") @ net.T)[0]
   for margin in np.concatenate(
     [scores[:6] * (1 + step) for step in (-2e-7, -1e-7, 0, 1e-7, 2e-7)]
   ):
-    found = _pure(float(margin))
-    counts = [found.counts(x, y, rows) for rows in (1, 2, 30)]
+    counts = [found.counts(x, y, rows, float(margin)) for rows in (1, 2, 30)]
     np.testing.assert_array_equal(counts[0], counts[1])
     np.testing.assert_array_equal(counts[0], counts[2])
 
@@ -244,7 +246,7 @@ def test_a_step_counts_the_same_errors():
   found.fit(x, y, verbose=0)
   pure = _pure()
   best = pure.counts(x, y, 7)
-  net = np.asarray(pure._net.vectors)
+  net = np.asarray(pure.net)
   chosen = (net @ found.network.layers[-1].kernel.numpy()).argmax(axis=0)
   for k, index in enumerate(chosen):
     assert best[k, index] == best[k].min()

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
+from experiments.halfspaces import instances
 from tests.papers.halfspaces import halfspace_cases as cases
 from tf_privrob import models
 from tf_privrob import papers
@@ -107,7 +108,8 @@ def test_more_classes_divide_the_budget():
   x, y = cases.arrays()
   found = _method(cases.DIMENSION, 3, dp_epsilon=30.0, net_size=None)
   found.fit(x, y, verbose=0)
-  assert found.net_size == math.ceil(2 ** (1.2 * cases.DIMENSION))
+  size = halfspace_pure.wanted_net_size(cases.DIMENSION, 0.95, 0.99)
+  assert found.net_size == size == 8811
   statement = found.privacy_statement()
   assert statement.proven.dp_epsilon == pytest.approx(30.0)
   assert statement.releases[0]["count"] == 3
@@ -115,19 +117,88 @@ def test_more_classes_divide_the_budget():
   assert (found.predict(x, verbose=0).argmax(axis=1) == y).mean() > 0.8
 
 
-def test_the_net_is_large_enough_for_any_direction():
-  """Of random directions most have a vector within 0.9."""
+# The net.
+
+
+def test_shares_of_the_sphere_by_hand():
+  """An arc, Archimedes' hat-box, a half-line, and half of any sphere."""
+  assert halfspace_pure.cap_share(2, 0.5) == pytest.approx(1 / 3)
+  assert halfspace_pure.cap_share(3, 0.9) == pytest.approx(0.05)
+  assert halfspace_pure.cap_share(1, 0.9) == 0.5
+  assert halfspace_pure.cap_share(9, 0.0) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("dimension", range(3, 14))
+def test_a_net_is_as_large_as_its_success_asks_for(dimension):
+  """Of 4 million random vectors as many are in the cap as the formula says."""
+  rng, count, cosine = np.random.default_rng(dimension), 4_000_000, 0.8
+  first = rng.standard_normal(count)
+  across = rng.chisquare(dimension - 1, count)
+  hits = (first >= cosine * np.sqrt(first**2 + across)).sum()
+  share = halfspace_pure.cap_share(dimension, cosine)
+  assert abs(hits - count * share) < 4 * math.sqrt(count * share)
+  size = halfspace_pure.wanted_net_size(dimension, cosine, 0.9)
+  chance = [1 - (1 - share) ** n for n in (size - 1, size)]
+  assert chance[0] < 0.9 <= chance[1]
+
+
+@pytest.mark.parametrize("dimension", [3, 5])
+def test_drawn_nets_have_a_vector_near_a_direction_as_often_as_stated(
+  dimension,
+):
+  """40 nets for one direction; of a sixteenth of each net many have none."""
+  found, direction = [], np.eye(1, dimension)[0]
+  for seed in range(40):
+    model = _method(dimension, 2, net_size=None, net_cosine=0.9, net_seed=seed)
+    model.simulate(10)
+    near = model.net.numpy() @ direction >= 0.9 - 1e-6
+    found.append([near.any(), near[: len(near) // 16].any()])
+  whole, part = np.mean(found, axis=0)
+  assert whole >= 0.95  # 0.99 was asked for
+  assert part < 0.6
+
+
+def test_on_the_packing_the_default_net_has_a_robust_halfspace():
+  """Theorem 2's points at d = 5: robust at 0.9 gamma in 5 of 5 runs."""
+  gamma, robust = 0.25, 0
+  for seed in range(5):
+    instance = instances.Packing(5, gamma)
+    x, labels = instance.draw(500, seed)
+    found = papers.PureHalfspaces(
+      models.linear((5,), 2),
+      papers.PureHalfspacesConfig(
+        margin=0.95 * gamma, normalize=False, net_seed=seed, seed=seed
+      ),
+    )
+    y = (labels > 0).astype("int64")
+    found.fit(x, y, value_range=(-1.0, 1.0), verbose=0)
+    weights = found.network.layers[-1].kernel.numpy()[:, 1]
+    risk = instances.robust_risk(weights, x, labels, 0.9 * gamma)
+    robust += risk == 0
+  assert robust == 5
+
+
+def test_a_projection_is_public_and_comes_out_as_one_halfspace():
+  """<R v, x> = <v, R^T x>: what was learnt behind R is what is published."""
   rng = np.random.default_rng(0)
-  for dimension in (2, 4, 7):
-    size = halfspace_pure.wanted_net_size(dimension)
-    config = dataclasses.replace(BASE, net_size=size)
-    net = _net(config, dimension)
-    wanted = rng.normal(size=(300, dimension))
-    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-    best = (wanted @ net.T).max(axis=1)
-    assert (best >= 0.9).mean() > 0.3
-    sparse = net[: max(1, size // 16)]
-    assert ((wanted @ sparse.T).max(axis=1) >= 0.9).mean() < 0.3
+  x = rng.normal(size=(200, 40)).astype("float32")
+  y = (x[:, 0] > 0).astype("int64")
+  changes = {"projected_dimensions": 5, "net_size": 300, "margin": 0.01}
+  found = _method(40, 2, dp_epsilon=50.0, **changes)
+  found.fit(x, y, value_range=(-9.0, 9.0), verbose=0)
+  weights = found.network.layers[-1].kernel.numpy()[:, 1].astype("float64")
+  scores = x @ weights
+  z, net = found.features(x).numpy(), found.net.numpy()
+  assert z.shape == (200, 5)
+  np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1, atol=1e-5)
+  agree = (np.sign(z @ net.T) == np.sign(scores)[:, None]).mean(axis=0)
+  assert agree.max() == 1.0
+  assert np.sort(agree)[-2] < 1.0
+  errors = ((2 * y - 1)[:, None] * (z @ net.T) <= 0.01).sum(axis=0)
+  assert errors[agree.argmax()] == errors.min()
+  assert found.ledger_parameters(found.plan(9))["projected_dimensions"] == 5
+  with pytest.raises(ValueError, match="projected_dimensions <= 3"):
+    _method(3, 2, projected_dimensions=4).plan(9)
 
 
 def test_chunks_do_not_change_the_choice():
@@ -153,6 +224,8 @@ def test_saved_loaded_and_certified(tmp_path):
 
 
 def test_too_many_dimensions_say_what_they_would_need():
-  message = r"d=20 dimensions need 1.678e\+07.*about 13 public dimensions"
+  message = r"d=20 dimensions need 1.958e\+11.*projected_dimensions=9 or less"
   with pytest.raises(ValueError, match=message):
     _method(20, 2, net_size=None).plan(100)
+  with pytest.raises(ValueError, match=r"d=784 dimensions need 4.6\d*e\+300"):
+    _method(784, 2, net_size=None).plan(100)

@@ -87,14 +87,17 @@ def test_all_at_once_is_one_by_one(composition, batch_size, block):
         )
 
 
-def test_memory_cuts_trials_into_parts_without_changing_them(monkeypatch):
+def test_memory_cuts_trials_into_parts_without_changing_them(
+  monkeypatch, capsys
+):
+  """31 steps, one a block: of all trials at once, or of each by itself."""
   x, y = _arrays()
-  trials = _trials(batch_size=10, trials=4)
-  whole = trials.train(x, y)
-  monkeypatch.setattr(halfspace_trials, "_MEMORY", 700)
-  program = halfspace_trials._Program(trials, x.astype("float32"), y)
-  assert len(program._parts) == 4
-  np.testing.assert_allclose(trials.train(x, y), whole, rtol=1e-4, atol=1e-4)
+  trials, found = _trials(batch_size=10, trials=4), {}
+  for memory, blocks in ((2**24, 31), (700, 4 * 31)):
+    monkeypatch.setattr(halfspace_trials, "_MEMORY", memory)
+    found[memory] = trials.train(x, y, progress=True)
+    assert f"blocks: {blocks}/{blocks}" in capsys.readouterr().err
+  np.testing.assert_allclose(found[700], found[2**24], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("composition", halfspace_trials.COMPOSITIONS)

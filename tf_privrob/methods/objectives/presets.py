@@ -100,11 +100,16 @@ def adversarial() -> dict[str, TrainingConfig]:
 
 def trades() -> dict[str, TrainingConfig]:
   """Those of CCS 2019; cifar10_trades_original is Zhang et al.'s."""
+  # Of PyTorch's optimizers, which decay biases too.
   adam = TrainingConfig(
-    learning_rate=1e-4, weight_decay=5e-4, checkpoint_every=1000
+    learning_rate=1e-4,
+    weight_decay=5e-4,
+    decay_all=True,
+    checkpoint_every=1000,
   )
   cifar10 = dataclasses.replace(
     _CIFAR10,
+    decay_all=True,
     learning_rate_drops="75e:0.1,90e:0.01,100e:0.001",
     augmentation="shift4_flip",
     epochs=100.0,
@@ -244,6 +249,7 @@ def dual() -> dict[str, TrainingConfig]:
   common = TrainingConfig(
     learning_rate=1e-4,
     weight_decay=5e-4,
+    decay_all=True,
     update_clip_norm=1.0,
     checkpoint_every=1000,
   )

@@ -120,7 +120,7 @@ def copy_checkpoint(model: tf.keras.Model, files: dict[str, bytes]) -> None:
       (pathlib.Path(folder) / name).write_bytes(content)
     prefix = f"{folder}/variables"
     try:
-      _require_size(prefix, sum(map(len, files.values())))
+      require_size(prefix, sum(map(len, files.values())))
       first, second = (_restored(model, prefix, fill) for fill in (0, 1))
     except known.RefusedError:
       raise
@@ -144,7 +144,7 @@ def _restored(model: tf.keras.Model, prefix: str, fill: int) -> str:
   return fingerprint(model)
 
 
-def _require_size(prefix: str, most: int) -> None:
+def require_size(prefix: str, most: int) -> None:
   """Refuses shapes that the bytes cannot fill, before they are allocated."""
   reader = tf.train.load_checkpoint(prefix)
   shapes, total = reader.get_variable_to_shape_map(), 0

@@ -29,17 +29,32 @@ class _Style(NamedTuple):
 
   use_bias: bool = False  # of convolutions
   halving: int = 3  # kernel size of convolutions of stride 2
-  initial: str = "fan_out"  # see `_initial`
+  convs: str = "fan_out"  # how kernels start, see `_initial`
+  dense: str = "unit"
   zero_last: bool = False
-  normalized: bool = False  # weights; and biases start as the weights do
+  normalized: bool = False  # weights
+  drawn: tuple[type, ...] = ()  # layers whose biases start as kernels do
 
 
+_Dense = _layers.Dense
 _STYLES = {
   "plain": _Style(),  # natural, PGD and WRM training
-  "trades": _Style(use_bias=True, zero_last=True),
-  "ibp": _Style(use_bias=True, initial="orthogonal"),
-  "diffai": _Style(use_bias=True, initial="uniform", normalized=True),
-  "dual": _Style(use_bias=True, halving=4),
+  "trades": _Style(
+    use_bias=True,
+    convs="fan_in",
+    dense="uniform",
+    zero_last=True,
+    drawn=(_Dense,),
+  ),
+  "ibp": _Style(use_bias=True, convs="orthogonal", dense="orthogonal"),
+  "diffai": _Style(
+    use_bias=True,
+    convs="uniform",
+    dense="uniform",
+    normalized=True,
+    drawn=(_Dense, _layers.Conv2D),
+  ),
+  "dual": _Style(use_bias=True, halving=4, dense="uniform", drawn=(_Dense,)),
 }
 STYLES = tuple(_STYLES)
 
@@ -95,10 +110,7 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
 
   def conv(filters, stride):
     size = form.halving if stride == 2 else 3
-    if form.initial == "fan_out":
-      initial = fan_out_normal(size, filters, next(s))
-    else:
-      initial = _initial(form.initial, next(s))
+    initial = _initial(form.convs, next(s), size, filters)
     return conv_layer(
       filters,
       size,
@@ -110,7 +122,7 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
     )
 
   def dense(units, activation=None):
-    initial = _initial(form.initial, next(s))
+    initial = _initial(form.dense, next(s))
     if form.zero_last and activation is None:
       initial = "zeros"
     return dense_layer(units, activation, kernel_initializer=initial)
@@ -129,14 +141,14 @@ def _cnn(name, input_shape, num_classes, blocks, style, seed, square=False):
     ],
     name=name,
   )
-  if form.normalized:
-    _draw_biases(network, s)
+  drawn = network.layers[:-1] if form.zero_last else network.layers
+  _draw_biases([la for la in drawn if isinstance(la, form.drawn)], s)
   return network
 
 
-def _draw_biases(network: tf.keras.Model, s: Iterator[int | None]) -> None:
-  """Biases uniform within 1 / sqrt(fan_in), as the kernels are."""
-  for layer in network.layers:
+def _draw_biases(layers, s: Iterator[int | None]) -> None:
+  """Biases uniform within 1 / sqrt(fan_in), as PyTorch draws them."""
+  for layer in layers:
     if layer.weights:
       limit = math.prod(layer.kernel.shape[:-1]) ** -0.5
       # Into the configuration, too: weights drawn again are drawn alike.
@@ -312,15 +324,32 @@ def _gowal(
   )
 
 
-def _initial(kind: str, seed: int | None) -> tf.keras.initializers.Initializer:
-  """Of a kernel; "fan_out" is for convolutions only, else Glorot's."""
+def _initial(
+  kind: str, seed: int | None, size: int = 1, filters: int = 1
+) -> tf.keras.initializers.Initializer:
+  """Of a kernel.
+
+  Args:
+    kind: "fan_out" of a convolution, by what it gives its outputs; "fan_in",
+      N(0, 2 / fan_in), PyTorch's kaiming_normal; "uniform", within 1 /
+      sqrt(fan_in), what PyTorch's layers start with; "unit", within sqrt(3 /
+      fan_in), of variance 1 / fan_in; "orthogonal".
+    seed: public, or None.
+    size: of the convolution's kernel.
+    filters: of the convolution.
+  """
+  if kind == "fan_out":
+    return fan_out_normal(size, filters, seed)
   if kind == "orthogonal":
     return _initializers.Orthogonal(seed=seed)
-  if kind == "uniform":  # within 1 / sqrt(fan_in): small enough for boxes
-    return _initializers.VarianceScaling(
-      1 / 3, mode="fan_in", distribution="uniform", seed=seed
-    )
-  return _initializers.GlorotUniform(seed)
+  scale, distribution = {
+    "fan_in": (2, "untruncated_normal"),
+    "uniform": (1 / 3, "uniform"),
+    "unit": (1, "uniform"),
+  }[kind]
+  return _initializers.VarianceScaling(
+    scale, mode="fan_in", distribution=distribution, seed=seed
+  )
 
 
 def fan_out_normal(

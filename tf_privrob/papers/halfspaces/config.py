@@ -45,6 +45,10 @@ class HalfspacesConfig:
       paper's experiments.
     count_weight: of the number of violations beside the sum of examples in the
       one Gaussian release; it adds its square to that of the sensitivity.
+    laplace_scale: b of line 8. None: the number is in the Gaussian release. A
+      number: it has noise Lap(b) of its own and a halfspace that never stops is
+      FAIL, all as Algorithm 1 is printed; with "paper_literal" and a stop_risk.
+      The paper's main text has no value for b.
     normalize: scale each input to norm 1. False: only those above it are scaled
       down; an input of norm 0 adds nothing either way.
     unit_weights: scale each class's weights to norm 1 in the end. The paper
@@ -68,6 +72,7 @@ class HalfspacesConfig:
   composition: str = "independent_batches"
   stop_risk: Optional[float] = None
   count_weight: float = 0.1
+  laplace_scale: Optional[float] = None
   normalize: bool = True
   unit_weights: bool = False
   physical_batch_size: Optional[int] = None
@@ -96,11 +101,21 @@ class HalfspacesConfig:
     validate.boolean(normalize=self.normalize, unit_weights=self.unit_weights)
     validate.one_of(COMPOSITIONS, composition=self.composition)
     validate.one_of(("pld", "rdp"), accountant=self.accountant)
+    if self.laplace_scale is not None:
+      validate.positive(laplace_scale=self.laplace_scale)
+      if self.composition != "paper_literal" or self.stop_risk is None:
+        raise ValueError(
+          "Expected composition='paper_literal' and a stop_risk with"
+          f" laplace_scale={self.laplace_scale!r}, Algorithm 1 as printed,"
+          f" received composition={self.composition!r} and"
+          f" stop_risk={self.stop_risk!r}. Without laplace_scale the number of"
+          " violations is in the Gaussian release."
+        )
 
   @property
   def variant(self) -> str:
     """For config.json and the report."""
-    return self.composition
+    return self.composition if self.laplace_scale is None else "algorithm_1"
 
   @classmethod
   def presets(cls) -> dict[str, HalfspacesConfig]:
@@ -108,7 +123,10 @@ class HalfspacesConfig:
     return {
       "mnist": cls(),
       "mnist_literal": cls(composition="paper_literal", accountant="rdp"),
-      "usps": cls(dp_delta=1e-4, batch_size=500),
+      "mnist_algorithm_1": cls(
+        composition="paper_literal", stop_risk=0.5, laplace_scale=10.0
+      ),
+      "usps": cls(dp_delta=1e-4, batch_size=100),
       "mnist_5k": cls(dp_epsilon=3.0, batch_size=500, epochs=3.0),
     }
 
@@ -120,10 +138,17 @@ class PureHalfspacesConfig:
   Attributes:
     dp_epsilon: the budget of all classes together; dp_delta is 0.
     margin: gamma', for inputs of norm 1: what counts as an error.
-    net_size: number of public random unit vectors. None: as many as come
-      within an inner product of 0.9 of any direction, about 2^(1.2 d).
+    net_cosine: inner product with a wanted direction that a vector of the net
+      should have; below gamma' / gamma no vector of it may be free of errors.
+    net_success: probability that the net has such a vector, for any one
+      direction that does not depend on the net; of K classes each has its own.
+    net_size: number of public random unit vectors. None: the least that
+      net_cosine and net_success ask for.
     max_net_size: larger nets are refused.
-    net_seed: of the net, which is public; nothing private depends on it.
+    net_seed: of the net and the projection, which are public; nothing private
+      depends on it.
+    projected_dimensions: k of a public random projection that comes before,
+      for inputs of so many dimensions that no net is affordable. None: none.
     normalize: scale each input to norm 1. False: only those above it are scaled
       down; an input of norm 0 adds nothing either way.
     physical_batch_size: rows in memory at a time. None: by device.
@@ -136,9 +161,12 @@ class PureHalfspacesConfig:
 
   dp_epsilon: float = 1.0
   margin: float = 0.1
+  net_cosine: float = 0.95
+  net_success: float = 0.99
   net_size: Optional[int] = None
-  max_net_size: int = 2**16
+  max_net_size: int = 2**20
   net_seed: int = 0
+  projected_dimensions: Optional[int] = None
   normalize: bool = True
   physical_batch_size: Optional[int] = None
   checkpoint_every: int = 1
@@ -152,8 +180,13 @@ class PureHalfspacesConfig:
     )
     validate.non_negative_int(net_seed=self.net_seed)
     validate.boolean(normalize=self.normalize)
+    validate.open_probability(
+      net_cosine=self.net_cosine, net_success=self.net_success
+    )
     if self.net_size is not None:
       validate.positive_int(net_size=self.net_size)
+    if self.projected_dimensions is not None:
+      validate.positive_int(projected_dimensions=self.projected_dimensions)
     if self.physical_batch_size is not None:
       validate.positive_int(physical_batch_size=self.physical_batch_size)
 
@@ -165,4 +198,4 @@ class PureHalfspacesConfig:
   @classmethod
   def presets(cls) -> dict[str, PureHalfspacesConfig]:
     """Settings by name."""
-    return {"pure": cls()}
+    return {"pure": cls(), "pure_projected": cls(projected_dimensions=8)}

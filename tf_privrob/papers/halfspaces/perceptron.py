@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob.methods import checks
 from tf_privrob.methods import dp_sgd
@@ -17,6 +18,7 @@ from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.papers.halfspaces import config as halfspace_config
 from tf_privrob.papers.halfspaces import linear
+from tf_privrob.papers.halfspaces import stopping
 
 _STOP = 0.3  # line 9
 _ASSUMPTIONS = (
@@ -42,6 +44,12 @@ _LITERAL = (
   " takes part in all of them, and the paper does not compose them: proven is"
   " the figure of all {steps} releases."
 )
+_AS_PRINTED = (
+  "The claim counts the noisy numbers of violations and the noisy sums as if"
+  " each had a Poisson sample of its own, as accountants do; both are of one"
+  " sample, and proven is what that costs."
+)
+_FAILED = "Algorithm 1 returned FAIL for {count} of {classes} halfspaces."
 
 
 def one_versus_rest(
@@ -125,12 +133,17 @@ class Halfspaces(linear.LinearMethod):
 
   from w = 0. Neighbours that differ by one added or removed example differ by
   at most 1 in the sum. With `stop_risk` the number of violations is released
-  beside it, as one more coordinate of the same Gaussian release (the paper adds
-  Laplace noise to it; accountants have no figure for Laplace and Gaussian noise
-  on one Poisson sample): the sensitivity becomes sqrt(1 + count_weight^2), and
-  a halfspace whose noisy number is below 0.3 stop_risk p n stays as it is. When
-  the run ends depends on the data then, and a figure of the steps that were
-  taken would too; proven is that of all planned steps, however few were taken.
+  beside it, as one more coordinate of the same Gaussian release: the
+  sensitivity becomes sqrt(1 + count_weight^2), and a halfspace whose noisy
+  number is below 0.3 stop_risk p n stays as it is. When the run ends depends on
+  the data then, and a figure of the steps that were taken would too; proven is
+  that of all planned steps, however few were taken.
+
+  With `laplace_scale` it is Algorithm 1 as printed: the number has Laplace
+  noise, a halfspace that stops comes out with norm 1 (line 10), and one that
+  never does is FAIL and comes out as zero. Claimed is then the budget of one
+  class, by an accountant's list of both releases; proven is what `stopping`
+  bounds for all classes, both releases of one sample, and all planned steps.
 
   Guarantee: (dp_epsilon, dp_delta)-DP of all weights together, after every
   step, add-or-remove-one; see `composition` for how K classes share it. Under
@@ -151,13 +164,23 @@ class Halfspaces(linear.LinearMethod):
     return self.config.composition in ("independent_batches", "paper_literal")
 
   @property
-  def _sensitivity(self) -> float:
+  def _as_printed(self) -> bool:
+    """Whether the number of violations has Laplace noise of its own."""
+    return self.config.laplace_scale is not None
+
+  @property
+  def _count_weight(self) -> float:
+    """Of the number of violations, where it is released."""
+    return 1.0 if self._as_printed else self.config.count_weight
+
+  @property
+  def sensitivity(self) -> float:
     """Largest l_2 change of one release: the sum, and the weighted count."""
     columns, counts = {
       "shared_batch": (self.num_classes, self.num_classes),
       "kesler": (2, 1),
     }.get(self.config.composition, (1, 1))
-    if self.config.stop_risk is None:
+    if self.config.stop_risk is None or self._as_printed:
       return math.sqrt(columns)
     return math.sqrt(columns + counts * self.config.count_weight**2)
 
@@ -180,14 +203,30 @@ class Halfspaces(linear.LinearMethod):
     literal = config.composition == "paper_literal"
     releases = max(1, steps) * (1 if literal else factor)
     settings["epochs"] = releases * config.batch_size / num_examples
+    prob = config.batch_size / num_examples
+    extra = (self._numbers(prob, releases),) if self._as_printed else ()
     found = training_plan.make(
-      dp_sgd.BudgetConfig(**settings), num_examples, shape
+      dp_sgd.BudgetConfig(**settings), num_examples, shape, extra
     )
     if literal:
       steps = factor * found.steps
       limit = None if found.limit is None else steps
       return dataclasses.replace(found, steps=steps, limit=limit)
     return dataclasses.replace(found, steps=found.steps // factor * factor)
+
+  def _numbers(self, prob: float, steps: int) -> privacy.Release:
+    """The noisy numbers of violations of one class, line 8, by themselves."""
+    import dp_accounting
+
+    event = dp_accounting.LaplaceDpEvent(self.config.laplace_scale)
+    if prob < 1:
+      event = dp_accounting.PoissonSampledDpEvent(prob, event)
+    return privacy.Release(
+      "noisy numbers of violations",
+      event,
+      count=steps,
+      description="violations in the same Poisson sample, plus Laplace noise",
+    )
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Starts at w = 0."""
@@ -233,18 +272,27 @@ class Halfspaces(linear.LinearMethod):
 
   def _noisy(self, update, count) -> outlet_lib.Released:
     """One release of the sum and, if it is asked for, of the count."""
-    sums = [update]
+    counts = []
     if self.config.stop_risk is not None:
-      sums.append(self.config.count_weight * count)
-    multiplier = self.settled_plan.noise_multiplier
-    sensitivity = self._sensitivity
+      counts.append(self._count_weight * count)
+    multiplier, sensitivity = (
+      self.settled_plan.noise_multiplier,
+      self.sensitivity,
+    )
     if multiplier == 0:
-      return self.outlet.without_noise(sums)
-    return self.outlet.gaussian(sums, multiplier * sensitivity, sensitivity)
+      return self.outlet.without_noise([update, *counts])
+    if self._as_printed:
+      laplace = mechanisms.LaplaceMechanism(1.0, 1 / self.config.laplace_scale)
+      return self.outlet.gaussian_and_laplace(
+        update, multiplier, counts[0], laplace
+      )
+    return self.outlet.gaussian(
+      [update, *counts], multiplier * sensitivity, sensitivity
+    )
 
   def _descent(self, noisy: list[tf.Tensor]) -> list[tf.Tensor]:
     """What the optimizer takes off the weights of the classes that go on."""
-    count = noisy[1] / self.config.count_weight if noisy[1:] else None
+    count = noisy[1] / self._count_weight if noisy[1:] else None
     update = tf.where(self._active(count), noisy[0], tf.zeros_like(noisy[0]))
     return [-tf.cast(update, self._kernel.dtype)]
 
@@ -268,21 +316,10 @@ class Halfspaces(linear.LinearMethod):
       raise ValueError(
         "Expected a trained model: nothing was released yet. Call fit first."
       )
-    claimed, caveats = None, []
     steps = record.get("steps_accounted")
     if steps is None:  # of a model that an earlier version saved
       steps = max(record["steps"], self.plan(record["num_examples"]).steps)
-    if config.composition == "paper_literal" and record["noise_multiplier"]:
-      release = privacy.poisson_sgd(
-        record["noise_multiplier"],
-        record["sampling_prob"],
-        math.ceil(steps / self.num_classes),
-      )
-      claimed = privacy.Budget(
-        privacy.dp_epsilon([release], config.dp_delta, config.accountant),
-        config.dp_delta,
-      )
-      caveats.insert(0, _LITERAL.format(classes=self.num_classes, steps=steps))
+    claimed, caveats = self._claim(steps)
     found = privacy.PrivacyStatement.for_dp_sgd(
       facts=self.run_facts,
       noise_multiplier=record["noise_multiplier"],
@@ -295,20 +332,72 @@ class Halfspaces(linear.LinearMethod):
       extra_caveats=caveats,
     )
     sampling, facts = found.assumptions[:1], self.run_facts.assumptions()
-    return found.replace(
+    found = found.replace(
       releases=tuple({**row, **_RELEASE} for row in found.releases),
       assumptions=(*sampling, *_ASSUMPTIONS, *self.assumptions(), *facts),
     )
+    if self._as_printed and record["noise_multiplier"]:
+      return self._of_one_sample(found, steps)
+    return found
+
+  def _claim(self, steps: int) -> tuple[privacy.Budget | None, list[str]]:
+    """The paper's budget, of one class, and what is to be said of it."""
+    config, record = self.config, self._run_record
+    if config.composition != "paper_literal" or not record["noise_multiplier"]:
+      return None, []
+    prob, own = record["sampling_prob"], math.ceil(steps / self.num_classes)
+    releases = [privacy.poisson_sgd(record["noise_multiplier"], prob, own)]
+    caveats = [_LITERAL.format(classes=self.num_classes, steps=steps)]
+    if self._as_printed:
+      releases.append(self._numbers(prob, own))
+      caveats.append(_AS_PRINTED)
+      failed = record.get("stopped", []).count(False)
+      if failed:
+        caveats.append(_FAILED.format(count=failed, classes=self.num_classes))
+    dp_epsilon = privacy.dp_epsilon(
+      releases, config.dp_delta, config.accountant
+    )
+    return privacy.Budget(dp_epsilon, config.dp_delta), caveats
+
+  def _of_one_sample(
+    self, found: privacy.PrivacyStatement, steps: int
+  ) -> privacy.PrivacyStatement:
+    """With the figure of sums and numbers of the same samples."""
+    record, proven = self._run_record, None
+    dp_epsilon = self._printed_dp_epsilon(
+      record["noise_multiplier"], record["sampling_prob"], steps
+    )
+    if found.proven is not None and math.isfinite(dp_epsilon):
+      proven = privacy.Budget(dp_epsilon, self.config.dp_delta)
+    figures = {
+      "rdp": math.inf,
+      "rdp_route": "none",
+      "pld": dp_epsilon,
+      "pld_route": "pld, sum and number of one sample",
+    }
+    numbers = self._numbers(record["sampling_prob"], steps)
+    return found.replace(
+      proven=proven,
+      accountant={**found.accountant, **figures},
+      releases=(*found.releases, numbers.record()),
+      gaussian_mu=None,
+    )
+
+  def _printed_dp_epsilon(self, noise: float, prob: float, steps: int) -> float:
+    """What `steps` steps of Algorithm 1 as printed cost."""
+    scale, dp_delta = self.config.laplace_scale, self.config.dp_delta
+    return stopping.dp_epsilon(noise, scale, prob, steps, dp_delta)
 
   def ledger_parameters(self, plan) -> dict[str, Any]:
     """All that the guarantee depends on."""
     config = self.config
     return {
       "noise_multiplier": plan.noise_multiplier,
-      "sensitivity": self._sensitivity,
+      "sensitivity": self.sensitivity,
       "composition": config.composition,
       "margin": config.margin,
       "stop_risk": config.stop_risk,
+      "laplace_scale": config.laplace_scale,
       "normalize": config.normalize,
       "dp_delta": config.dp_delta,
       "neighbouring": "add_or_remove_one",
@@ -321,8 +410,20 @@ class Halfspaces(linear.LinearMethod):
     From the first on all planned ones, where the data may stop it.
     """
     stops = self.config.stop_risk is not None and steps > 0
-    counted = max(steps, self.planned_steps) if stops else steps
-    return training_plan.dp_epsilon(self.config, self.settled_plan, counted)
+    steps = max(steps, self.settled_plan.steps) if stops else steps
+    noise, sampler = (
+      self.settled_plan.noise_multiplier,
+      self.settled_plan.sampler,
+    )
+    if stops and self._as_printed and noise:
+      return self._printed_dp_epsilon(noise, sampler.sampling_prob, steps)
+    return training_plan.dp_epsilon(self.config, self.settled_plan, steps)
+
+  def set_step(self, seed, step) -> None:
+    """Begins a step; before the first one nothing has stopped."""
+    super().set_step(seed, step)
+    flags = self._stopped.flags
+    flags.assign(tf.logical_and(flags, tf.cast(step, tf.int64) > 0))
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes what was released so far; ends when all halfspaces are done."""
@@ -339,18 +440,27 @@ class Halfspaces(linear.LinearMethod):
     """Adds which halfspaces are done."""
     return [*super().state_variables(), self._stopped.flags]
 
+  @property
+  def raw_weights(self) -> tf.Tensor:
+    """The weights as they are trained, before they are scaled to come out."""
+    return tf.identity(self._kernel if self._raw is None else self._raw)
+
   def swap_average(self) -> None:
     """Exchanges the weights and what comes out: the longest has norm 1.
 
     Their common scale changes no prediction and no margin, but as they are
-    trained a softmax of the logits is saturated, which blinds attacks.
+    trained a softmax of the logits is saturated, which blinds attacks. Of
+    Algorithm 1 as printed come out unit vectors, and zero for FAIL.
     """
     if self._raw is None:
       self._raw = tf.identity(self._kernel)
       norms = tf.norm(self._kernel, axis=0)
-      if not self.config.unit_weights:
+      if not (self.config.unit_weights or self._as_printed):
         norms = tf.reduce_max(norms)
-      self._kernel.assign(tf.math.divide_no_nan(self._raw, norms))
+      found = tf.math.divide_no_nan(self._raw, norms)
+      if self._as_printed:
+        found *= tf.cast(self._stopped.flags, found.dtype)
+      self._kernel.assign(found)
     else:
       self._kernel.assign(self._raw)
       self._raw = None

@@ -17,11 +17,12 @@ from tf_privrob.methods import plan as training_plan
 from tf_privrob.papers.halfspaces import config as halfspace_config
 from tf_privrob.papers.halfspaces import linear
 
-_EXPONENT = 1.2  # 2^(1.2 d) vectors: one within 0.9 of any direction
+_LEAST_SHARE = 1e-300  # no net is as large as that asks for
 _ASSUMPTIONS = (
   privacy.Assumption(
-    "the net is drawn from a public seed, and adding an example never lowers"
-    " the number of errors of any of its vectors, nor raises it by more than 1",
+    "net and projection are drawn from a public seed, and adding an example"
+    " never lowers the number of errors of any vector of the net, nor raises it"
+    " by more than 1",
     "tf_privrob.papers.halfspaces.pure",
   ),
   privacy.Assumption(
@@ -32,13 +33,42 @@ _ASSUMPTIONS = (
 )
 
 
-def wanted_net_size(dimension: int) -> int:
-  """Random unit vectors of which one has inner product 0.9 with a given one.
+def cap_share(dimension: int, cosine: float) -> float:
+  """Share of the unit sphere with <v, w> >= cosine >= 0, for any unit w.
 
-  A cap of angle arccos(0.9) has about sin(arccos(0.9))^d = 2^(-1.2 d) of the
-  sphere.
+  I((d - 1) / 2, 1 / 2; 1 - cosine^2) / 2, the regularised incomplete beta
+  function (Li 2011). On a line, d = 1, it is 1 / 2.
   """
-  return math.ceil(2 ** (_EXPONENT * dimension))
+  from scipy import special
+
+  if dimension == 1:
+    return 0.5
+  return special.betainc((dimension - 1) / 2, 0.5, 1 - cosine**2) / 2
+
+
+def wanted_net_size(dimension: int, cosine: float, success: float) -> int:
+  """Random unit vectors of which one is within a cosine of a direction.
+
+  For a unit vector w that does not depend on the net, each of N independent
+  uniform vectors misses the cap around w with probability 1 - f, f its share of
+  the sphere, and all of them with (1 - f)^N. So
+
+    N = ceil(log(1 - success) / log(1 - f))
+
+  is the least N with at least the given probability of a vector in the cap. It
+  is about one direction, such as the w* of Theorem 5: to come within the cosine
+  of all directions at once, a net must be larger.
+  """
+  share = max(cap_share(dimension, cosine), _LEAST_SHARE)
+  return math.ceil(math.log1p(-success) / math.log1p(-share))
+
+
+def most_dimensions(most: int, cosine: float, success: float) -> int:
+  """The largest d whose wanted net has at most so many vectors; at least 1."""
+  found = 1
+  while wanted_net_size(found + 1, cosine, success) <= most:
+    found += 1
+  return found
 
 
 def errors(
@@ -81,7 +111,12 @@ class PureHalfspaces(linear.LinearMethod):
   (`methods.linear`), so it counts or does not whoever else is there; one
   without a direction counts as an error of every vector.
 
-  It needs about 2^(1.2 d) vectors: a learner for up to about 13 dimensions.
+  The net grows like (1 - net_cosine^2)^(-d / 2): a learner for about 10
+  dimensions. With `projected_dimensions` a public random matrix R of k columns
+  of norm 1 comes before: each row x becomes R^T x, scaled by itself as rows
+  are, and the vector v that is chosen comes out as w = R v, so that <w, x> =
+  <v, R^T x>. Products of numbers on the grid are exact (`methods.linear`), and
+  the guarantee is the same; margins are those of the projected rows.
 
   Args: see `methods.linear.LinearMethod`.
   """
@@ -94,18 +129,45 @@ class PureHalfspaces(linear.LinearMethod):
     return 1 if self.num_classes == 2 else self.num_classes
 
   @property
+  def dimension(self) -> int:
+    """Of the net: that of the inputs, or what they are projected to."""
+    inputs = self._kernel.shape[0]
+    found = self.config.projected_dimensions or inputs
+    if found > inputs:
+      raise ValueError(
+        f"Expected projected_dimensions <= {inputs}, the dimensions of the"
+        f" inputs, received {found}."
+      )
+    return found
+
+  @property
   def net_size(self) -> int:
     """Vectors in the net; refused where it is too large."""
-    dimension, most = self._kernel.shape[0], self.config.max_net_size
-    size = self.config.net_size or wanted_net_size(dimension)
+    config, dimension = self.config, self.dimension
+    quality = (config.net_cosine, config.net_success)
+    most = config.max_net_size
+    size = config.net_size or wanted_net_size(dimension, *quality)
     if size > most:
       raise ValueError(
         f"Expected a net of at most max_net_size={most} vectors, but"
-        f" d={dimension} dimensions need {size:.4g}. Project the inputs to"
-        f" about {int(math.log2(most) / _EXPONENT)} public dimensions, set"
-        " net_size (a coarse net finds no good halfspace), or use Halfspaces."
+        f" d={dimension} dimensions need {size:.4g}. Set projected_dimensions="
+        f"{most_dimensions(most, *quality)} or less, net_size (a coarse net"
+        " finds no good halfspace), or use Halfspaces."
       )
     return size
+
+  @property
+  def net(self) -> tf.Tensor:
+    """The public vectors, [N, dimension], of norm at most 1."""
+    return self._net.vectors
+
+  def features(self, images: tf.Tensor) -> tf.Tensor:
+    """Rows of norm at most 1, projected where the config says so."""
+    rows = super().features(images)
+    if self._net.projection is None:
+      return rows
+    projected = tf.matmul(rows, self._net.projection)
+    return linear.bounded_rows(projected, self.config.normalize)
 
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
@@ -123,10 +185,7 @@ class PureHalfspaces(linear.LinearMethod):
     self._kernel.assign(tf.zeros_like(self._kernel))
     self.optimizer.build([self._kernel])
     self.run_state = method.RunState()
-    rng = np.random.default_rng(self.config.net_seed)
-    net = rng.normal(size=(self.net_size, self._kernel.shape[0]))
-    net /= np.linalg.norm(net, axis=1, keepdims=True)
-    self._net = _Net(net)
+    self._net = _Net(self)
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """Counts the errors of every vector and chooses."""
@@ -158,6 +217,8 @@ class PureHalfspaces(linear.LinearMethod):
     chosen = tf.gather(self._net.vectors, selected[0])
     if self._choices == 1:
       chosen = tf.stack([-chosen, chosen])
+    if self._net.projection is not None:
+      chosen = tf.matmul(chosen, self._net.projection, transpose_b=True)
     return [self._kernel - tf.cast(tf.transpose(chosen), self._kernel.dtype)]
 
   def _release(self, steps: int) -> privacy.Release:
@@ -196,6 +257,7 @@ class PureHalfspaces(linear.LinearMethod):
       "margin": self.config.margin,
       "net_size": self.net_size,
       "net_seed": self.config.net_seed,
+      "projected_dimensions": self.config.projected_dimensions,
       "neighbouring": "add_or_remove_one",
       "sampler": plan.sampler.describe(),
     }
@@ -216,5 +278,18 @@ class PureHalfspaces(linear.LinearMethod):
 class _Net:
   """Public vectors, on the grid; an object of its own, so Keras saves none."""
 
-  def __init__(self, vectors: np.ndarray):
-    self.vectors = linear.on_grid(tf.constant(vectors, tf.float64))
+  def __init__(self, owner: PureHalfspaces):
+    seed, dimension = owner.config.net_seed, owner.dimension
+    net = np.random.default_rng(seed).normal(size=(owner.net_size, dimension))
+    self.vectors = _public(net, axis=1)
+    self.projection = None
+    if owner.config.projected_dimensions is not None:
+      inputs = owner.network.layers[-1].kernel.shape[0]
+      matrix = np.random.default_rng([seed, 1]).normal(size=(inputs, dimension))
+      self.projection = _public(matrix, axis=0)
+
+
+def _public(vectors: np.ndarray, axis: int) -> tf.Tensor:
+  """Vectors along an axis, of norm 1 before they are rounded to the grid."""
+  vectors = vectors / np.linalg.norm(vectors, axis=axis, keepdims=True)
+  return linear.on_grid(tf.constant(vectors, tf.float64))
