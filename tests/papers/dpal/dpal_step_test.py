@@ -19,10 +19,11 @@ _layers = tf.keras.layers
   [
     {},
     {"adversarial_weight": 0.0},
+    {"attack_steps": 6, "max_attack_eps": 0.9},
     {"weight_decay": 0.3, "adversarial_weight": 3.0},
     cases.RELEASED,
   ],
-  ids=["paper", "no adversarial", "weights", "released"],
+  ids=["paper", "no adversarial", "long attacks", "weights", "released"],
 )
 def test_steps_are_those_of_a_naive_implementation(changes):
   method = cases.make(**changes)

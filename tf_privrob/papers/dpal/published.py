@@ -249,14 +249,15 @@ class DPAL(method.Method):
     )
     self.feature_optimizer.build(self._parts.first.trainable_variables)
     self.optimizer.build(self._parts.rest.trainable_variables)
-    steps = self.config.attack_steps
+    paper = self.config.variant == "paper"
     self._attacks = [
       attacks.by_name(
         name,
         value_range=value_range,
         attack_eps=self.config.max_attack_eps,
-        steps=steps,
-        label_source="model",
+        steps=self.config.attack_steps,
+        step_factor=1.0,  # mu_t / T_mu, of PGD as well (Eq. 10)
+        label_source="iterate" if paper else "model",  # y_{f,t}
       )
       for name in dpal_config.ATTACKS
     ]
