@@ -108,7 +108,7 @@ _FULL = {
 # needs wide batches. None of the four was searched for on CIFAR-10.
 _CIFAR_ADLM = {"relevance_form": "cifar10", "noise": "once"}
 _CIFAR_SGD = {"learning_rate": 1.0, "l2_clip_norm": 1.0, "ema_decay": 0.99}
-_CIFAR_SOUND = {**_CIFAR_SGD, "augmentation_stddev": 0.25, "moment_clip": 12.0}
+_CIFAR_SOUND = {**_CIFAR_SGD, "augmentation_stddev": 0.25, "clip": 12.0}
 # PixelDP's construction bound in the paper. SecureSGD's released clip of 0.001
 # needs days; with this one its step learns. Both on MNIST only.
 _PIXELDP = {"construction_size": 0.1}
@@ -280,7 +280,7 @@ def settings(cell: Cell, scale: Scale, family: str, num_train: int):
   preset, changes = scale.train[cell.method]
   name = registered_name(cell.method)
   config = methods.preset(name, preset)
-  if cell.method == "pixeldp":  # the noise has settings of its own inside
+  if hasattr(config, "changed"):  # also settings inside of these
     config = config.changed(**changes)
   else:
     config = dataclasses.replace(config, **changes)
@@ -300,7 +300,9 @@ def settings(cell: Cell, scale: Scale, family: str, num_train: int):
     budget = {"dp_epsilon": cell.total, "dp_delta": DP_DELTA}
     most = max(num_train // 4, 1)
   if cell.method == "sound_dpal":
-    budget["moment_dp_epsilon"] = min(0.1, cell.total / 10)
+    budget["moments"] = dataclasses.replace(
+      config.moments, dp_epsilon=min(0.1, cell.total / 10)
+    )
   return dataclasses.replace(
     config, **budget, batch_size=min(config.batch_size, most)
   )

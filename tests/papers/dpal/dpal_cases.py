@@ -25,7 +25,7 @@ BASE = papers.DPALConfig(
   max_attack_eps=0.5,
   learning_rate=0.05,
   feature_learning_rate=0.01,
-  num_draws=20,
+  inference=papers.Inference(num_draws=20),
   eval_every=2,
   checkpoint_every=1,
   seed=1,
@@ -225,9 +225,9 @@ class Naive:
     size = self.config.max_attack_eps * uniform
     bim, mim, pgd = tf.split(sources, 3)
     # A step of no length leaves the random start of the third attack.
-    start = attacks.PGD(
-      0.5, value_range=VALUE_RANGE, steps=1, step_size=1e-30
-    )(self.attacked, pgd, tf.zeros(2, tf.int64), fold(fold(seed, 1), 2), size)
+    start = attacks.PGD(0.5, value_range=VALUE_RANGE, steps=1, step_size=1e-30)(
+      self.attacked, pgd, tf.zeros(2, tf.int64), fold(fold(seed, 1), 2), size
+    )
     parts = [
       self.iterate(bim, bim, size),
       self.iterate(mim, mim, size, decay=1.0),
