@@ -13,6 +13,7 @@ import sys
 
 from experiments.dpal import cells as dpal_cells
 from experiments.dpal import measure as dpal_measure
+from experiments.dpal import models as dpal_models
 from experiments.dpal import page as dpal_page
 from experiments.grid import flags as grid_flags
 from experiments.grid import models as grid_models
@@ -39,11 +40,15 @@ class Experiment(grid_models.ModelExperiment):
   @classmethod
   def load_data(cls, options, scale):
     """The data in [-1, 1]; CIFAR-10 is cut."""
-    return dpal_measure.load_dataset(options.dataset, options.data_dir)
+    return dpal_models.load_dataset(options.dataset, options.data_dir)
+
+  def train(self, cell: dpal_cells.Cell, folder) -> dict:
+    """Trains, or goes on with a training that was killed."""
+    return dpal_models.train_cell(cell, self.scale, self.dataset, folder)
 
   def load(self, cell: dpal_cells.Cell, folder):
     """The trained model of a cell, as it is deployed."""
-    return dpal_measure.load_model(cell, self.dataset, folder)
+    return dpal_models.load_model(cell, self.dataset, folder)
 
   def config(self, cell: dpal_cells.Cell):
     """The settings of the method, as for a large training set."""

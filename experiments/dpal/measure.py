@@ -1,8 +1,10 @@
-"""Trains the models of `experiments.dpal`, and measures them.
+"""Measures the models of `experiments.dpal`.
 
 Pipelines that draw noise for every prediction are attacked through the mean
 over draws (EOT) and judged by the majority of fresh ones. The others are
-attacked as they are. Nothing here calls a claimed size proven.
+attacked as they are, but where their radii are those of a smoothed classifier,
+and are read at attacked images: then this is attacked. Nothing here calls a
+claimed size proven.
 """
 
 from __future__ import annotations
@@ -10,184 +12,43 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.dpal import cells as dpal_cells
 from experiments.grid import work
-from tf_privrob import papers
-from tf_privrob.runs import train as training
+from tf_privrob import binomial
 
-# Formulas that DPAL's papers and code have for the size of an image.
-COMPOSITIONS = {
-  "paper": "paper: kappa + phi",
-  "harmonic": "harmonic",
-  "released_v0": "released code V0",
-  "released_v1": "released code V1",
+
+class Formula(NamedTuple):
+  """What DPAL's paper or code have for the size of an image.
+
+  Attributes:
+    label: On the page.
+    composition: Of kappa and phi, see `papers.claimed_radius`.
+    rows: What a row of theta_1 is, see `DPAL.certifier`.
+  """
+
+  label: str
+  composition: str
+  rows: str = "kernel"
+
+
+FORMULAS = {
+  "paper": Formula("paper: kappa + phi", "paper"),
+  "paper_matrix": Formula("paper, rows of the matrix", "paper", "matrix"),
+  "harmonic": Formula("harmonic", "harmonic"),
+  "released_v0": Formula("released code V0", "released_v0"),
+  "released_v1": Formula("released code V1", "released_v1"),
 }
+# The paper's bounds on means, and the released code's on votes.
+BOUNDS = {"hoeffding": "Hoeffding", "clopper_pearson": "Clopper-Pearson"}
+_PUBLISHED_CONFIDENCE = 0.95  # of PixelDP and DPAL
 _L2_RADII = tuple(round(0.05 * i, 2) for i in range(61))
 _LINF_RADII = tuple(round(0.005 * i, 3) for i in range(21))  # and the paper's
 _BATCH = 100
-
-VALUE_RANGE = (-1.0, 1.0)
-_CROP = 28  # the paper's CIFAR-10 network takes 28 x 28 pixels
-# AdLM's own numbers of bounded units: its noise on labels grows with their
-# square, and drowns everything with DPAL's 256.
-_ADLM_UNITS = {"mnist": 25, "cifar10": 30}
-# DPAL has the paper's network; DP-SGD does better with a small one, whose noise
-# has fewer dimensions, and both private methods have the same.
-_NETWORKS = {
-  ("dpal", "mnist"): "dpal_mnist_bn",
-  ("dpal", "cifar10"): "dpal_cifar10_bn",
-  ("dp_sgd", "mnist"): "tutorial_cnn_tanh",
-  ("dp_sgd", "cifar10"): "dpal_cifar10",
-  ("sound_dpal", "mnist"): "tutorial_cnn_tanh",
-  ("sound_dpal", "cifar10"): "dpal_cifar10",
-  ("secure_sgd", "mnist"): "secure_sgd_mnist",
-  ("pixeldp", "mnist"): "pixeldp_mnist",
-}
-
-
-def load_dataset(name: str, data_dir: str | None):
-  """The data in [-1, 1]; CIFAR-10 cut to the paper's size, at the centre."""
-  from tf_privrob import data
-  from tf_privrob import validate
-
-  validate.one_of(dpal_cells.FAMILIES, dataset=name)
-  dataset = data.load(name, data_dir, VALUE_RANGE)
-  if dpal_cells.FAMILIES[name] != "cifar10":
-    return dataset
-  start = (dataset.input_shape[0] - _CROP) // 2
-  inside = slice(start, start + _CROP)
-  return dataclasses.replace(
-    dataset,
-    x_train=dataset.x_train[:, inside, inside],
-    x_test=dataset.x_test[:, inside, inside],
-    split=f"{dataset.split} Centre crops of {_CROP} x {_CROP}.",
-  )
-
-
-def train_cell(cell, scale, dataset, folder) -> dict:
-  """Trains, or goes on with a training that was killed; the result.
-
-  Args:
-    cell: a "train" cell.
-    scale: its settings.
-    dataset: in [-1, 1].
-    folder: `RunFolder` of the model; the run folder is inside.
-  """
-  family = dpal_cells.FAMILIES[dataset.name]
-  settings = dpal_cells.settings(cell, scale, family, dataset.num_train)
-  name = _network_name(cell, family, dataset)
-  value_range = ",".join(f"{v:g}" for v in VALUE_RANGE)
-  _, found = work.train(
-    lambda config: _build(cell, family, name, config, dataset),
-    settings,
-    dataset,
-    name,
-    folder,
-    {"value_range": value_range},
-  )
-  return {
-    **found,
-    "clean": work.clean(load_model(cell, dataset, folder), dataset),
-  }
-
-
-def load_model(cell, dataset, folder):
-  """The trained model of a cell."""
-  model = training.load_run(folder)
-  if cell.method == "adlm":
-    # It was trained under noise and is deployed without: the moving statistics
-    # become those of clean training images. (The released code standardises by
-    # the test batch at hand, which would classify images in company only.)
-    model.network(dataset.x_train[: model.config.batch_size], training=True)
-  return model
-
-
-def _network_name(cell, family: str, dataset) -> str:
-  if cell.method == "adlm":
-    return f"adlm_{family}"
-  name = _NETWORKS[cell.method, family]
-  if name.startswith("tutorial") and min(dataset.input_shape[:2]) < 16:
-    return "dpal_mnist_tanh"  # which takes smaller images
-  return name
-
-
-def _build(cell, family: str, name: str, config, dataset):
-  """The method of a cell."""
-  if cell.method != "adlm":
-    method = dpal_cells.registered_name(cell.method)
-    return work.build(method, name, dataset, config)
-  network, other = (
-    _adlm_network(family, dataset, standardized)
-    for standardized in (True, False)
-  )
-  _train_openly(other, dataset, config.relevance_steps)
-  return papers.AdLM(network, config, relevance_network=other)
-
-
-def _adlm_network(family: str, dataset, standardized: bool):
-  """DPAL's convolutions as a plain chain, with AdLM's bounded layer.
-
-  AdLM standardises before the bounded layer; without that its noise saturates
-  the layer and nothing is learnt. Relevances are propagated through a network
-  without it.
-  """
-  import tensorflow as tf
-
-  from tf_privrob import layers as privrob_layers
-
-  layers = tf.keras.layers
-  filters = {"mnist": [(32, 5, 2), (64, 5, 2)]}
-  filters["cifar10"] = [(128, 4, 2), (128, 5, 1), (256, 5, 1)]
-  glorot = (tf.keras.initializers.GlorotUniform(i) for i in range(9))
-  chain = [layers.Input(dataset.input_shape)]
-  for count, size, stride in filters[family]:
-    chain.append(
-      layers.Conv2D(
-        count,
-        size,
-        stride,
-        "same",
-        activation="relu",
-        kernel_initializer=next(glorot),
-      )
-    )
-    if len(chain) == (2 if family == "mnist" else 4):
-      chain.append(layers.AveragePooling2D(2))
-  units = _ADLM_UNITS[family]
-  chain += [
-    layers.Flatten(),
-    layers.Dense(units, kernel_initializer=next(glorot)),
-  ]
-  if standardized:
-    chain.append(
-      layers.BatchNormalization(momentum=0.0, center=False, scale=False)
-    )
-  chain += [
-    privrob_layers.BoundedActivation(1.0),
-    layers.Dense(dataset.num_classes, kernel_initializer=next(glorot)),
-  ]
-  return tf.keras.Sequential(chain, name=f"adlm_{family}")
-
-
-def _train_openly(network, dataset, steps: int, rows: int = 256) -> None:
-  """Trains AdLM's relevance network, without privacy, as its code does."""
-  import numpy as np
-  import tensorflow as tf
-
-  network.compile(
-    tf.keras.optimizers.Adam(1e-3),
-    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-  )
-  rng = np.random.default_rng(0)
-  for _ in range(steps):
-    chosen = rng.choice(dataset.num_train, min(rows, dataset.num_train), False)
-    network.train_on_batch(dataset.x_train[chosen], dataset.y_train[chosen])
-
-
-# Measurements.
 
 
 def chosen_rows(dataset, count: int) -> np.ndarray:
@@ -239,7 +100,107 @@ def radii_cell(cell, scale, dataset, model, folder) -> dict:
   return result
 
 
-def _attack(name, size, cell, scale, dataset, model, x, y):
+def attacked_cell(cell, scale, dataset, model, folder) -> dict:
+  """Sizes at images that one attack has changed (Figures 3, 8 and 9).
+
+  An image counts at a size mu if an attack of this size leaves it right, and
+  the size of the changed image is still mu or more: claimed, by every formula
+  and both bounds, or proven, by what PixelDP or smoothing prove from as many
+  draws at as much confidence as the paper takes.
+  """
+  del folder
+  rows = chosen_rows(dataset, scale.num_attacked)
+  x, y = dataset.x_test[rows], dataset.y_test[rows]
+  certifier = None
+  if cell.method not in ("dpal", "secure_sgd"):
+    certifier = _as_published(cell, scale, model)
+  points = []
+  for size in dpal_cells.RADII:
+    result = _attack(
+      cell.attack, size, cell, scale, dataset, model, x, y, certifier
+    )
+    point = {
+      "attack_eps": size,
+      "accuracy": result.accuracy,
+      "interval": result.interval,
+      "warnings": result.warnings,
+    }
+    if certifier is None:
+      claims = _claims(cell, scale, model, result.x_adv, y)
+      point["claimed"] = {
+        bound: {
+          name: work.share(sizes(size) >= size) for name, sizes in found.items()
+        }
+        for bound, found in claims.items()
+      }
+    else:
+      found = _in_linf(certifier.certify(model, result.x_adv, y), x)
+      robust = [row.correct and row.radius >= size for row in found]
+      point["proven"] = work.share(np.array(robust))
+    points.append(point)
+  return {
+    "attack": cell.attack,
+    "count": len(x),
+    "attack_steps": scale.attack_steps,
+    "eot_draws": scale.eot_draws,
+    "verdict_draws": scale.verdict_draws,
+    "num_draws": scale.num_draws,
+    "confidence": _PUBLISHED_CONFIDENCE,
+    "certifier": certifier and certifier.settings(),
+    "reach": certifier and _largest(certifier, x[0].size),
+    "points": points,
+  }
+
+
+def _as_published(cell, scale, model):
+  """What PixelDP's paper, or smoothing, prove from so many draws."""
+  draws = {
+    "num_selection": scale.num_selection,
+    "num_estimation": scale.num_draws,
+    "confidence": _PUBLISHED_CONFIDENCE,
+  }
+  if cell.method in dpal_cells.NO_BUDGET:
+    return model.certifier(_norm(cell), rule="pixeldp", **draws)
+  return dataclasses.replace(model.certifier(), **draws)
+
+
+def _largest(certifier, num_features: int) -> float:
+  """The l_inf radius of an input whose draws all agree."""
+  if not hasattr(certifier, "radius"):  # smoothing at the input, in l_2
+    return certifier.largest_radius / math.sqrt(num_features)
+  draws, failure_prob = (
+    certifier.num_estimation,
+    (1 - certifier.confidence) / 2,
+  )
+  radius = certifier.radius(
+    binomial.lower(draws, draws, failure_prob),
+    binomial.upper(0, draws, failure_prob),
+    num_features,
+  )
+  root = 1 if certifier.norm == "linf" else math.sqrt(num_features)
+  return float(radius) / root
+
+
+def _norm(cell) -> str:
+  """The norm that a method's radii are computed in."""
+  return "linf" if cell.method.endswith("_linf") else "l2"
+
+
+def _in_linf(rows, x) -> list:
+  """Radii in l_inf: ||.||_2 <= sqrt(d) ||.||_inf."""
+  root = math.sqrt(x[0].size)
+  return [
+    dataclasses.replace(
+      row,
+      norm="linf",
+      radius=row.radius / (1 if row.norm == "linf" else root),
+    )
+    for row in rows
+  ]
+
+
+def _attack(name, size, cell, scale, dataset, model, x, y, certifier=None):
+  """An attack on what is deployed, or on what the certifier is about."""
   from tf_privrob import attacks
 
   attack = attacks.by_name(
@@ -247,18 +208,20 @@ def _attack(name, size, cell, scale, dataset, model, x, y):
     value_range=dataset.value_range,
     **attacks.accepted(name, attack_eps=size, steps=scale.attack_steps),
   )
-  if cell.method in dpal_cells.NOISY:
-    target = attacks.eot(model.noisy_logits, scale.eot_draws)
+  one_draw = getattr(model, "noisy_logits", None)
+  if one_draw is None and certifier is not None:
+    one_draw = certifier.target(model, x[:1]).logits
+  target, draws = model, 1
+  if one_draw is not None:
+    target = attacks.eot(one_draw, scale.eot_draws)
     draws = scale.verdict_draws
-  else:
-    target, draws = model, 1
   return attacks.evaluate(
     attack, target, x, y, 0, _BATCH, draws, progress=False
   )
 
 
 def _proven(cell, scale, model, x, y, folder) -> dict:
-  """Curves in l2 and, through ||.||_2 <= sqrt(d) ||.||_inf, in l_inf."""
+  """Curves in l_inf and l_2, of which either bounds the other."""
   from tf_privrob import certify
 
   draws = {
@@ -267,27 +230,24 @@ def _proven(cell, scale, model, x, y, folder) -> dict:
   }
   if cell.method in ("dpal", "secure_sgd"):
     certifier = model.proven_certifier("l2", **draws)
-  elif cell.method == "pixeldp":
-    certifier = model.certifier("l2", **draws)
+  elif cell.method in dpal_cells.NO_BUDGET:
+    certifier = model.certifier(_norm(cell), **draws)
   else:
     certifier = dataclasses.replace(model.certifier(), **draws)
   rows = certify.run(
     certifier, model, x, y, csv_path=folder.file("certificates.csv")
   )
-  in_linf = [
-    dataclasses.replace(
-      row, norm="linf", radius=row.radius / math.sqrt(x[0].size)
-    )
-    for row in rows
-  ]
+  in_linf = _in_linf(rows, x)
+  # A ball in l_inf holds that of l_2 with its radius.
+  in_l2 = [dataclasses.replace(row, norm="l2") for row in rows]
   return {
     "method": rows[0].method,
     "settings": certifier.settings(),
     "confidence": certifier.confidence,
     "abstained": sum(row.abstained for row in rows),
-    "mean_l2_radius": certify.mean_certified_radius(rows),
+    "mean_l2_radius": certify.mean_certified_radius(in_l2),
     "largest_linf_radius": max(row.radius for row in in_linf),
-    "l2": certify.certified_accuracy(rows, _L2_RADII),
+    "l2": certify.certified_accuracy(in_l2, _L2_RADII),
     "linf": certify.certified_accuracy(
       in_linf, sorted({*_LINF_RADII, *dpal_cells.RADII})
     ),
@@ -295,37 +255,14 @@ def _proven(cell, scale, model, x, y, folder) -> dict:
 
 
 def _claimed(cell, scale, dataset, model, x, y) -> dict:
-  """Claimed sizes, and attacks of each size.
-
-  DPAL's by four formulas from one set of draws. The bounds are on votes, as in
-  the released code: of the paper's and the code's bounds they allow the larger
-  claims. SecureSGD's as its released code has them.
-  """
-  if cell.method == "dpal":
-    verified = dataclasses.replace(
-      model.certifier(), bound="clopper_pearson", num_draws=scale.num_draws
-    )
-    estimate = verified.estimate(model, x)
-    correct = estimate.labels == y
-    about = {"bound": verified.bound, "psi": verified.psi}
-    sizes_of = {
-      name: functools.partial(sizes_by, name, model, estimate)
-      for name in COMPOSITIONS
-    }
-  else:
-    verified = dataclasses.replace(model.certifier(), num_draws=scale.num_draws)
-    rows = verified.certify(model, x, y)
-    correct = np.array([row.correct for row in rows])
-    sizes = np.array([row.radius for row in rows])
-    about, sizes_of = {}, {"released": lambda size: sizes}
+  """Claimed sizes, and attacks of each size."""
+  claims = _claims(cell, scale, model, x, y)
   attacked = [
     _attack("pgd", size, cell, scale, dataset, model, x, y)
     for size in dpal_cells.RADII
   ]
   return {
     "num_draws": scale.num_draws,
-    **about,
-    "accuracy": float(correct.mean()),
     "attack_steps": scale.attack_steps,
     "eot_draws": scale.eot_draws,
     "verdict_draws": scale.verdict_draws,
@@ -339,35 +276,64 @@ def _claimed(cell, scale, dataset, model, x, y) -> dict:
       for size, result in zip(dpal_cells.RADII, attacked)
     ],
     "curves": {
-      name: [
-        {
-          "attack_eps": size,
-          **count_fallen(
-            correct & (sizes(size) >= size),
-            result,
-            x,
-          ),
-        }
-        for size, result in zip(dpal_cells.RADII, attacked)
-      ]
-      for name, sizes in sizes_of.items()
+      bound: {
+        name: [
+          {
+            "attack_eps": size,
+            "reach": reach(cell, scale, model, name, bound, size),
+            **count_fallen(sizes(size) >= size, result, x),
+          }
+          for size, result in zip(dpal_cells.RADII, attacked)
+        ]
+        for name, sizes in found.items()
+      }
+      for bound, found in claims.items()
     },
   }
 
 
-def sizes_by(composition: str, model, estimate, attack_eps: float):
-  """The size of each image by one formula, each with its own Delta_r^h."""
-  verified = model.certifier(attack_eps, composition)
-  if composition.startswith("released"):
-    kernel = next(w for w in model.network.weights if len(w.shape) > 1)
-    positions = math.prod(model.hidden_noise_shape[:-1])
-    verified = dataclasses.replace(
-      verified,
-      hidden_sensitivity=papers.released_hidden_sensitivity(
-        kernel.numpy(), positions
-      ),
-    )
-  return verified.radius(estimate.p1_lower, estimate.p2_upper)
+def _claims(cell, scale, model, x, y) -> dict[str, dict[str, Callable]]:
+  """Sizes for a mu, by bound and formula, from one set of draws; -1: wrong.
+
+  DPAL's by five formulas. SecureSGD's as its released code has them, which is
+  a multiple of mu.
+  """
+  if cell.method == "dpal":
+    verified = dataclasses.replace(model.certifier(), num_draws=scale.num_draws)
+    estimates = verified.estimates(model, x, bounds=tuple(BOUNDS))
+    return {
+      bound: {
+        name: functools.partial(sizes_by, name, model, estimate, y)
+        for name in FORMULAS
+      }
+      for bound, estimate in estimates.items()
+    }
+  verified = dataclasses.replace(
+    model.certifier(attack_eps=1.0), num_draws=scale.num_draws
+  )
+  rows = verified.certify(model, x, y)
+  at_one = np.array([row.radius if row.correct else -1.0 for row in rows])
+  return {"clopper_pearson": {"released": lambda mu: mu * at_one}}
+
+
+def sizes_by(name: str, model, estimate, y, attack_eps: float):
+  """The size of each image by one formula; -1 where its class is wrong."""
+  formula = FORMULAS[name]
+  verified = model.certifier(attack_eps, formula.composition, formula.rows)
+  sizes = verified.radius(estimate.p1_lower, estimate.p2_upper)
+  return np.where(estimate.labels == y, sizes, -1.0)
+
+
+def reach(cell, scale, model, name: str, bound: str, attack_eps: float):
+  """The size that so many draws claim if all of them agree."""
+  if cell.method == "dpal":
+    formula = FORMULAS[name]
+    verified = model.certifier(attack_eps, formula.composition, formula.rows)
+    verified = dataclasses.replace(verified, bound=bound)
+  else:
+    verified = model.certifier(attack_eps=attack_eps)
+  verified = dataclasses.replace(verified, num_draws=scale.num_draws)
+  return verified.largest_radius(model.network.output_shape[-1])
 
 
 def count_fallen(claimed: np.ndarray, result, x: np.ndarray) -> dict:

@@ -375,6 +375,28 @@ def test_default_steps():
     np.testing.assert_allclose(moved, length, rtol=1e-5)
 
 
+def test_the_step_factor_of_pgd_may_be_that_of_bim():
+  """DPAL trains with mu / T, Eq. 10; from the clean input PGD is then BIM."""
+  x, y = np.array([[0.5, 0.2]], np.float32), np.array([1])
+  pgd = attacks.PGD(0.2, steps=10, random_start=False, step_factor=1.0)
+  for size in (None, tf.constant(0.1)):
+    found = pgd(_linear([1.0, 1.0]), x, y, 0, size)
+    expected = attacks.BIM(0.2, steps=10)(_linear([1.0, 1.0]), x, y, 0, size)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+  ("source", "reached"), [("model", 0.42), ("iterate", 0.52)]
+)
+def test_labels_are_those_of_the_clean_input_or_of_each_iterate(
+  source, reached
+):
+  """Behind the boundary at 0.5, every second of four steps leads back."""
+  attack = attacks.BIM(0.1, steps=4, label_source=source)
+  found = attack(_linear([1.0], -0.5), np.array([[0.52]], np.float32), None, 0)
+  assert float(found[0, 0]) == pytest.approx(reached, abs=1e-6)
+
+
 def test_momentum_is_used():
   """Gradients +2, -1, -1 leave a positive memory for two steps."""
   x = np.array([[0.5]], np.float32)
@@ -406,6 +428,8 @@ def test_repr_and_name():
   ("fields", "message"),
   [
     ({"targeted": True, "label_source": "model"}, "needs the labels to reach"),
+    ({"targeted": True, "label_source": "iterate"}, "labels to reach"),
+    ({"step_factor": 0.0}, r"step_factor=0\.0"),
     ({"restarts": 2, "random_start": False}, "every restart is the same"),
     ({"stepsize": 0.1}, "Did you mean 'step_size'"),
   ],

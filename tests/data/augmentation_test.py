@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 from tf_privrob import data
 
@@ -42,7 +43,31 @@ def test_flip_mirrors_half():
   assert 0.3 < left < 0.5  # half of the four in five that stay in the image
 
 
-@pytest.mark.parametrize("kind", ["noise", "shift", "shift_flip"])
+def test_contrast_stretches_every_image_about_its_own_means():
+  """One factor for both channels, about two means; no new extremes."""
+  rows = np.linspace(-0.5, 0.5, 9, dtype=np.float32)
+  image = np.stack(
+    [np.tile(rows, (9, 1)), 0.2 + 0.1 * np.tile(rows, (9, 1))], -1
+  )
+  images = tf.constant(np.repeat(image[None], 300, 0))
+  plain = data.augment(images, "shift_flip", [3, 4]).numpy()
+  found = data.augment(images, "shift_flip_contrast", [3, 4]).numpy()
+  factors = []
+  for before, after in zip(plain, found):
+    means = before.mean((0, 1))
+    assert after.min() >= before.min()
+    assert after.max() <= before.max()
+    inside = (after > before.min()) & (after < before.max())
+    inside &= np.abs(before - means) > 1e-2
+    own = (after - means)[inside] / (before - means)[inside]
+    np.testing.assert_allclose(own, own[0], rtol=1e-3)
+    factors.append(own[0])
+  assert stats.kstest(factors, "uniform", (0.2, 1.6)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+  "kind", ["noise", "shift", "shift_flip", "shift_flip_contrast"]
+)
 def test_copies_depend_on_the_seed_and_on_nothing_else(kind):
   images = _images()
   first, again, other = (

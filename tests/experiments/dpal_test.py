@@ -11,11 +11,14 @@ import pytest
 
 from experiments.dpal import __main__ as dpal
 from experiments.dpal import cells as dpal_cells
+from experiments.dpal import figures as dpal_figures
 from experiments.dpal import measure as dpal_measure
+from experiments.dpal import models as dpal_models
 from experiments.dpal import page as dpal_page
 from experiments.grid import engine as grid
 from experiments.grid import plots as grid_plots
 from tests.experiments import running
+from tf_privrob import models
 from tf_privrob import papers
 from tf_privrob import run_folder
 from tf_privrob.privacy import run_facts
@@ -62,7 +65,7 @@ _TINY = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def digits():
-  return dpal_measure.load_dataset("digits", None)
+  return dpal_models.load_dataset("digits", None)
 
 
 # What is run.
@@ -75,23 +78,57 @@ def test_every_scale_trains_before_it_measures(scale, family):
   for number, cell in enumerate(found):
     assert cell.training in found[: number + 1]
   parts = {cell.part for cell in found}
-  assert parts == {"train", "linf-0.1", "linf-0.2", "radii"}
-  radii = {c.method: c.total for c in found if c.part == "radii"}
-  if family == "mnist":
-    budgets = {"dpal": 2.0, "sound_dpal": 2.0, "secure_sgd": 2.0}
-    assert radii == {**budgets, "pixeldp": None}
-  else:
-    assert radii == {"dpal": 4.0, "sound_dpal": 4.0}
+  attacked = {f"attacked-{attack}" for attack in dpal_cells.ATTACKS}
+  assert parts == {"train", "linf-0.1", "linf-0.2", "radii", *attacked}
+  for part in ("radii", *attacked):
+    radii = {c.method: c.total for c in found if c.part == part}
+    if family == "mnist":
+      budgets = {"dpal": 2.0, "sound_dpal": 2.0, "secure_sgd": 2.0}
+      assert radii == {**budgets, "pixeldp": None, "pixeldp_linf": None}
+    else:
+      assert radii == {"dpal": 4.0, "sound_dpal": 4.0, "pixeldp_linf": None}
 
 
 def test_full_has_the_papers_grids():
   mnist = dpal_cells.cells(dpal_cells.SCALES["full", "mnist"])
   totals = sorted({cell.total for cell in mnist if cell.total})
   assert totals == pytest.approx([0.2 * i for i in range(1, 11)])
-  assert len(mnist) == 10 * 5 * 3 + 3 + 4  # PixelDP has no budget
+  # Three of seven methods also have radii, clean and under four attacks, at 2;
+  # PixelDP, for l_2 and for l_inf, has no budget.
+  assert len(mnist) == 10 * 7 * 3 + 3 * 5 + 2 * (3 + 5)
   cifar = dpal_cells.cells(dpal_cells.SCALES["full", "cifar10"])
-  assert sorted({cell.total for cell in cifar}) == [2, 4, 6, 8, 10]
-  assert len(dpal_cells.cells(dpal_cells.SCALES["smoke", "mnist"])) == 37
+  totals = sorted({cell.total for cell in cifar if cell.total})
+  assert totals == [2, 4, 6, 8, 10]
+  for scale in ("small", "full"):  # Figures 6, 7 and 9, narrow or as they are
+    sizes = dpal_cells.SCALES[scale, "cifar10"]
+    assert sizes.totals == (2.0, 4.0, 6.0, 8.0, 10.0)
+    cell = dpal_cells.Cell("dpal", 4.0, "train")
+    config = dpal_cells.settings(cell, sizes, "cifar10", 50_000)
+    assert (config.batch_size, config.inference.psi) == (1800, 10)
+    assert (config.steps < 16_801) == (scale == "small")
+
+
+@pytest.mark.parametrize("form", ["narrow", "3x3"])
+def test_all_models_have_the_design_of_dpal(digits, form):
+  """On CIFAR-10; on MNIST those that say so."""
+  shape = (28, 28, 3)
+  cifar = types.SimpleNamespace(
+    name="cifar10", input_shape=shape, num_classes=10
+  )
+  scale = dpal_cells.SCALES["full", "cifar10"]
+  convolutions = {}
+  for method in ("dpal", "dp_sgd_same", "sound_dpal", "pixeldp_linf"):
+    cell = dpal_cells.Cell(method, 4.0, "train")
+    name = dpal_models.network_name(cell, "cifar10", form, cifar)
+    network = models.by_name(name, shape, 10)
+    kernels = [w.shape for w in network.trainable_weights if w.shape.rank > 1]
+    convolutions[method] = kernels
+  first = convolutions["dpal"][0]
+  assert first == (3, 3, 3, 32 if form == "narrow" else 128)
+  assert all(found == convolutions["dpal"] for found in convolutions.values())
+  cell = dpal_cells.Cell("dp_sgd_same", 2.0, "train")
+  assert dpal_models.network_name(cell, "mnist", form, digits) == "dpal_mnist"
+  assert scale.form == "3x3"
 
 
 def test_a_budget_of_radii_alone_is_trained_where_it_is_needed():
@@ -126,7 +163,7 @@ def test_every_cell_claims_or_spends_its_total(scale, family):
   sizes = dpal_cells.SCALES[scale, family]
   for cell in dpal_cells.cells(sizes):
     config = dpal_cells.settings(cell, sizes, family, 4000)
-    if cell.method == "pixeldp":
+    if cell.method in dpal_cells.NO_BUDGET:
       assert (cell.total, getattr(config, "private", False)) == (None, False)
     elif cell.method == "secure_sgd":  # claims what its accountant says
       assert config.dp_epsilon == cell.total
@@ -166,6 +203,8 @@ def _fake(part, method="dpal"):
     }
   if part == "radii":
     return _fake_radii(method)
+  if part.startswith("attacked"):
+    return _fake_attacked(part, method)
   accuracy = {"linf-0.1": 0.5, "linf-0.2": 0.475}[part]
   return {
     "attack_eps": float(part[5:]),
@@ -195,14 +234,41 @@ def _fake_radii(method):
         {"attack_eps": s, "accuracy": 0.2, "interval": _INTERVAL} for s in sizes
       ],
       "curves": {
-        name: [
-          {"attack_eps": s, "accuracy": 0.6, "claimed": 24, "fallen": 17}
-          for s in sizes
-        ]
-        for name in dpal_measure.COMPOSITIONS
+        bound: {
+          name: [
+            {
+              "attack_eps": s,
+              "reach": 0.115,
+              "accuracy": accuracy,
+              "claimed": int(40 * accuracy),
+              "fallen": 17,
+            }
+            for s in sizes
+          ]
+          for name in dpal_measure.FORMULAS
+        }
+        for bound, accuracy in (("hoeffding", 0.5), ("clopper_pearson", 0.6))
       },
     }
   return result
+
+
+def _fake_attacked(part, method):
+  share = {"accuracy": 0.25, "count": 40, "interval": _INTERVAL}
+  sizes = {"proven": share}
+  if method == "dpal":
+    one = dict.fromkeys(dpal_measure.FORMULAS, share)
+    sizes = {"claimed": dict.fromkeys(dpal_measure.BOUNDS, one)}
+  return {
+    "attack": part.removeprefix("attacked-"),
+    "count": 40,
+    "reach": 0.15,
+    "points": [
+      {"attack_eps": s, "accuracy": 0.75, "interval": _INTERVAL, **sizes}
+      for s in dpal_cells.RADII
+    ],
+    "seconds": 1.0,
+  }
 
 
 class _Recorded(dpal.Experiment):
@@ -312,7 +378,7 @@ def test_the_table_shows_claimed_beside_proven(written):
   ]
   first = radii[0]
   assert first["claimed in the paper's text"] == "82.28"
-  assert first["claimed, released code V0"] == "60.00"
+  assert first["claimed, released code V0"] == "50.00 / 60.00"
   assert first["proven, DPAL"] == first["proven, SoundDPAL"] == "31.25"
   assert first["DPAL under EOT-PGD"] == "20.00"
   assert radii[-1]["claimed in the paper's text"] == "72.40"
@@ -322,11 +388,22 @@ def test_the_table_shows_claimed_beside_proven(written):
 def test_the_table_counts_what_fell_and_has_the_papers_numbers(written):
   text = (written / "table.md").read_text()
   fallen = _rows(text, "Images claimed to be robust")
-  assert fallen[0]["claimed, harmonic"] == "17 of 24"
+  assert fallen[0]["claimed, harmonic"] == (
+    "17 of 20 (at most 0.12) / 17 of 24 (at most 0.12)"
+  )
+  attacked = _rows(text, "At attacked images")
+  assert len(attacked) == 2 * 4 * 7
+  assert attacked[0]["attack"] == "FGSM"
+  assert attacked[0]["claimed, harmonic"] == "25.00 / 25.00"
+  assert attacked[0]["proven"] == attacked[-1]["claimed, harmonic"] == "-"
+  assert attacked[-1]["method"] == "SoundDPAL"
+  assert attacked[-1]["proven"] == "25.00 (at most 0.15)"
   beside = _rows(text, "Beside the paper's numbers")
   assert (beside[0]["paper"], beside[0]["here"]) == ("1.76", "2.50")
-  assert {row["paper"] for row in beside[1:]} == {"82.28", "72.40"}
-  assert all("proven here" in row[""] for row in beside[1:])
+  assert {row["paper"] for row in beside[1:5]} == {"82.28", "72.40"}
+  assert all("proven here" in row[""] for row in beside[1:5])
+  assert [row["paper"] for row in beside[5:]] == ["94.19", "9.08", "77.47"]
+  assert {row["here"] for row in beside[5:]} == {"not run / not run"}
 
 
 def test_cifar_has_its_own_numbers():
@@ -346,6 +423,7 @@ def test_cifar_has_its_own_numbers():
 
 def test_plots_are_written_and_the_page_shows_them(written):
   names = ["accuracy_linf_0.1", "accuracy_linf_0.2", "radii", "fallen"]
+  names.append("attacked")
   page = (written / "table.md").read_text()
   for name in names:
     tree = xml.etree.ElementTree.parse(written / f"{name}.svg")
@@ -359,7 +437,7 @@ def test_plots_are_written_and_the_page_shows_them(written):
 def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
   results = json.loads((written / "results.json").read_text())
   record, cells = results["experiment"], results["cells"]
-  specs = {f.name: f for f in dpal_page.figures(record, cells)}
+  specs = {f.name: f for f in dpal_figures.figures(record, cells)}
   figure = grid_plots.draw(specs["accuracy_linf_0.1"])
   labels = [text.get_text() for text in figure.legends[0].get_texts()]
   assert len(labels) == 4
@@ -372,7 +450,7 @@ def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
   assert list(line.get_ydata()) == [0.5]
   radii = grid_plots.draw(specs["radii"])
   words = [text.get_text() for text in radii.legends[0].get_texts()]
-  assert sum("claimed" in word for word in words) == 5
+  assert sum("claimed" in word for word in words) == 6
   assert sum(word.startswith("proven") for word in words) == 2
   assert not any("certified" in word for word in words)
 
@@ -381,7 +459,7 @@ def test_what_was_not_run_is_left_out(tmp_path, digits):
   experiment = _recorded(tmp_path, digits)
   experiment.open(resume=False)
   experiment.write()
-  assert "0 of 14 cells" in (tmp_path / "table.md").read_text()
+  assert "0 of 22 cells" in (tmp_path / "table.md").read_text()
   assert not list(tmp_path.glob("*.svg"))
   experiment.run(grid.select(experiment.cells, "sound_dpal-2/radii"))
   experiment.write()
@@ -397,7 +475,7 @@ def test_six_models_stand_in_one_table(written):
   audits = {"dpal": {**audit, "verdict": "refutes claimed"}}
   table = dpal_page.summary(results, audits)
   rows = {row[0]: dict(zip(table.head, row)) for row in table.rows}
-  assert list(rows) == list(dpal_cells.METHODS.values())
+  assert list(rows) == list(dpal_cells.METHODS.values())[:6]
   dpal_row = rows["DPAL"]
   assert dpal_row["claimed / proven / audited"] == "2 / none known / not run"
   step = "2 / none known / >= 5.3: refutes claimed"
@@ -406,7 +484,7 @@ def test_six_models_stand_in_one_table(written):
     "90.00",
     "47.50",
   )
-  fell = "60.00, 17 of 24 fell"
+  fell = "50.00, 17 of 20 fell"  # by the paper's own bound
   assert dpal_row["claimed robust at 0.05, fallen"] == fell
   assert dpal_row["proven at 0.05"] == "31.25"
   assert dpal_row["claimed in the paper at 0.05 and 0.6"] == "82.28 and 72.40"
@@ -423,39 +501,32 @@ def test_six_models_stand_in_one_table(written):
 
 
 def test_sizes_follow_each_formula():
-  kernel = np.zeros([2, 2, 1, 3], np.float32)
-  kernel[0, 0, 0] = [1, -2, 1]  # row norm 4, singular value sqrt(6)
-  weight = types.SimpleNamespace(shape=kernel.shape, numpy=lambda: kernel)
-
-  def certifier(attack_eps, composition):
-    return papers.ClaimedInference(
-      0.5,
-      papers.input_sensitivity(attack_eps, 16),
-      papers.paper_hidden_sensitivity(kernel, 4),
-      composition=composition,
-      attack_eps=attack_eps,
-    )
-
-  model = types.SimpleNamespace(
-    certifier=certifier,
-    network=types.SimpleNamespace(weights=[weight]),
-    hidden_noise_shape=(2, 2, 3),
+  network = models.mlp((4, 4, 1), 3, hidden=(3, 2), activation="tanh", seed=0)
+  kernel = np.zeros([16, 3], np.float32)
+  kernel[0] = [1, -2, 1]  # row norm 4, singular value sqrt(6)
+  inference = papers.Inference(num_draws=50)
+  model = papers.DPAL(
+    network, papers.DPALConfig(batch_size=60, inference=inference)
   )
+  network.layers[1].kernel.assign(kernel)
   estimate = papers.Estimate(
-    np.array([0, 1]), np.array([0.8, 0.2]), np.array([0.1, 0.4])
+    np.array([0, 1, 2]), np.array([0.8, 0.2, 0.8]), np.array([0.1, 0.4, 0.1])
   )
+  scale = model.noise.input_scale
   robust = np.log(8) / 2
-  kappa, phi = 0.5 / (0.1 * 16), 1.0 / 8.0
-  coded = 4 * np.sqrt(6)
+  kappa, phi = scale / (0.1 * 16), 2 * scale / (np.sqrt(3) * 4)
+  coded = 3 * np.sqrt(6)
   expected = {
     "paper": robust * (kappa + phi),
+    "paper_matrix": robust * (kappa + phi),  # of a dense layer the same
     "harmonic": robust / (1 / kappa + 1 / phi),
-    "released_v0": 0.1 * robust / (0.5 * (1 / 1.6 + 2 / coded)),
-    "released_v1": robust * 0.5 / (coded / 2 + 1.6),
+    "released_v0": 0.1 * robust / (scale * (1 / 1.6 + 2 / coded)),
+    "released_v1": robust * scale / (coded / 2 + 1.6),
   }
   for name, value in expected.items():
-    found = dpal_measure.sizes_by(name, model, estimate, 0.1)
-    assert found == pytest.approx([value, 0.0]), name
+    y = np.array([0, 1, 1])  # the third is wrong
+    found = dpal_measure.sizes_by(name, model, estimate, y, 0.1)
+    assert found == pytest.approx([value, 0.0, -1.0]), name
 
 
 def test_only_claimed_images_that_an_attack_moved_have_fallen():
@@ -527,10 +598,17 @@ def test_a_killed_training_goes_on(trained):
 def test_radii_are_claimed_and_proven(trained):
   result = trained.results()["dpal-2/radii"]
   claimed = result["claimed"]
-  assert set(claimed["curves"]) == set(dpal_measure.COMPOSITIONS)
-  for points in claimed["curves"].values():
-    assert [p["attack_eps"] for p in points] == list(_FEW)
-    assert all(0 <= p["fallen"] <= p["claimed"] <= 4 for p in points)
+  assert set(claimed["curves"]) == set(dpal_measure.BOUNDS)
+  for curves in claimed["curves"].values():
+    assert set(curves) == set(dpal_measure.FORMULAS)
+    for points in curves.values():
+      assert [p["attack_eps"] for p in points] == list(_FEW)
+      assert all(0 <= p["fallen"] <= p["claimed"] <= 4 for p in points)
+  least, most = (
+    claimed["curves"][bound]["paper"][0]["reach"]
+    for bound in ("hoeffding", "clopper_pearson")
+  )
+  assert 0 < least < most
   attacked = [row["accuracy"] for row in claimed["attacked"]]
   assert len(attacked) == len(_FEW)
   assert max(attacked) <= 1
@@ -551,6 +629,29 @@ def test_radii_are_claimed_and_proven(trained):
     most = max(float(row["radius"]) for row in rows)
     assert most > 0 or method != "randomised_smoothing"
     assert proven["largest_linf_radius"] == pytest.approx(most / 8, rel=1e-6)
+
+
+def test_sizes_at_attacked_images(trained, monkeypatch):
+  monkeypatch.setattr(dpal_cells, "RADII", _FEW[1:])
+  cells = {cell.name: cell for cell in trained.cells}
+  for name, kind in (
+    ("dpal-2/attacked-fgsm", "claimed"),
+    ("sound_dpal-2/attacked-fgsm", "proven"),
+  ):
+    result = trained.measure(cells[name])
+    assert (result["attack"], result["count"]) == ("fgsm", 6)
+    assert [p["attack_eps"] for p in result["points"]] == list(_FEW[1:])
+    for point in result["points"]:
+      assert ({"claimed", "proven"} & set(point)) == {kind}
+      if kind == "claimed":
+        assert set(point["claimed"]) == set(dpal_measure.BOUNDS)
+        for shares in point["claimed"].values():
+          assert set(shares) == set(dpal_measure.FORMULAS)
+      else:
+        assert 0 <= point["proven"]["accuracy"] <= 1
+        assert (point["proven"]["accuracy"] > 0) <= (
+          point["attack_eps"] <= result["reach"]
+        )
 
 
 @pytest.mark.slow
@@ -577,7 +678,7 @@ def test_adlm_is_deployed_with_clean_statistics(tmp_path, digits):
   assert result["proven"] is None
   assert result["claimed"]["dp_epsilon"] == pytest.approx(2.0)
   folder = run_folder.RunFolder(tmp_path / cell.model)
-  model = dpal_measure.load_model(cell, digits, folder)
+  model = dpal_models.load_model(cell, digits, folder)
   alone = model(digits.x_test[:1]).numpy()
   among = model(digits.x_test[:5]).numpy()[:1]
   np.testing.assert_allclose(alone, among, atol=1e-5)
@@ -596,21 +697,37 @@ def test_rivals_with_noise_have_claimed_and_proven_sizes(
   train = {
     "secure_sgd": ("mnist_released", {**short, "batch_size": 64}),
     "pixeldp": ("mnist_5k", {"construction_size": 0.1, "epochs": 0.3}),
+    "pixeldp_linf": ("mnist_5k", {"attack_norm": "linf", "epochs": 0.3}),
   }
   scale = dataclasses.replace(_TINY, train=train)
   experiment = dpal.Experiment(str(tmp_path), "smoke", scale, digits)
   experiment.open(resume=False)
-  experiment.run([c for c in experiment.cells if c.part != "linf-0.1"])
+  parts = ("train", "linf-0.2", "radii", "attacked-fgsm")
+  experiment.run([c for c in experiment.cells if c.part in parts])
   results = experiment.results()
   secure, pixeldp = (
     results[f"{name}/radii"] for name in ("secure_sgd-2", "pixeldp")
   )
-  (points,) = secure["claimed"]["curves"].values()
+  ((points,),) = (
+    curves.values() for curves in secure["claimed"]["curves"].values()
+  )
   assert [p["attack_eps"] for p in points] == list(_FEW)
   assert all(0 <= p["fallen"] <= p["claimed"] <= 4 for p in points)
   assert "claimed" not in pixeldp
   for found in (secure, pixeldp):
     assert found["proven"]["method"] == "gaussian_hidden_tight"
+  for name, kind in (
+    ("secure_sgd-2", "claimed"),
+    ("pixeldp", "proven"),
+    ("pixeldp_linf", "proven"),
+  ):
+    points = results[f"{name}/attacked-fgsm"]["points"]
+    assert {kind} == {"claimed", "proven"} & set(points[0])
+  own = results["pixeldp_linf/radii"]["proven"]
+  assert own["settings"]["norm"] == "linf"
+  assert [p["accuracy"] for p in own["linf"] if p["radius"] == 0.1] == [
+    p["accuracy"] for p in own["l2"] if p["radius"] == 0.1
+  ]
   assert results["pixeldp/linf-0.2"]["verdict_draws"] == 3
   assert results["pixeldp/train"]["proven"] is None
   assert results["secure_sgd-2/train"]["proven"] is None

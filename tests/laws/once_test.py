@@ -10,6 +10,7 @@ from tests.laws import cases
 from tests.laws import examples
 from tests.laws import recording
 from tf_privrob import mechanisms
+from tf_privrob import papers
 from tf_privrob.methods import relevance
 
 _IN_RANGE = (
@@ -66,7 +67,7 @@ def _l1(difference):
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_moments_of_patches(mechanism):
   method = cases.BY_GRADIENTS["SoundDPAL"].method(
-    "poisson", moment_mechanism=mechanism, moment_clip=0.5
+    "poisson", moments=papers.Moments(mechanism, clip=0.5)
   )
   query = method.moment_query(examples.VALUE_RANGE)
   upper = np.triu_indices(10)  # each entry is released once
@@ -79,7 +80,7 @@ def test_moments_of_patches(mechanism):
 def test_moments_of_any_image_are_bounded_and_its_own(mechanism):
   """Values beyond the range are refused before; the sum would hold."""
   method = cases.BY_GRADIENTS["SoundDPAL"].method(
-    "poisson", moment_mechanism=mechanism, moment_clip=0.5
+    "poisson", moments=papers.Moments(mechanism, clip=0.5)
   )
   query = method.moment_query(examples.VALUE_RANGE)
   x, y = examples.arrays(examples.IMAGE)
@@ -94,7 +95,7 @@ def test_moments_of_any_image_are_bounded_and_its_own(mechanism):
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_relevance_maps(mechanism):
   method = cases.BY_GRADIENTS["SoundAdLM"].method(
-    "poisson", relevance_mechanism=mechanism
+    "poisson", relevance=papers.Relevance(mechanism)
   )
   norm = np.linalg.norm if mechanism == "gaussian" else _l1
   shifts = _shifts(method, "relevance", _HOSTILE, norm)

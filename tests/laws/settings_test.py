@@ -72,6 +72,9 @@ _OF_A_TYPE = {
   "ramp_lib.Ramp": "settings",
   "objective_lib.Objective": "settings",
   "noise_layer.NoiseLayer": "settings",
+  "Inference": "settings",
+  "Moments": "settings",
+  "Relevance": "settings",
 }
 
 # Fields with another range than that of their type: by name, or by class and
@@ -104,7 +107,6 @@ _RANGES = {
   "radii": "floats >= 0",
   "redistribution_steps": "int >= 0",
   "regularizer_weight": "float >= 0",
-  "relevance_floor": "0 < float <= 1",
   "rho": "0 < float <= 1",
   "robust_dp_delta": "0 < float < 1",
   "sampling_prob": "0 < float <= 1",
@@ -125,6 +127,7 @@ _RANGES = {
   "Ramp.start": "moment",
   "Smooth.attack_eps": "float > 0",
   "Smooth.attack_steps": "int >= 0",
+  "Relevance.floor": "0 < float <= 1",
   "Release.description": "text",
   "Release.dp_epsilon": "float >= 0",
   "Release.name": "text",
@@ -197,7 +200,7 @@ _GIVEN = {
   "VerifiedBound": _ATTACK,
   "ClaimedInference": {
     "input_scale": 1.0,
-    "input_sensitivity": 1.0,
+    "num_positions": 1,
     "hidden_sensitivity": 1.0,
   },
 }

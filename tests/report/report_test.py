@@ -73,6 +73,18 @@ def test_figures_equal_the_files(run_dir, files):
 
 
 @pytest.mark.usefixtures("no_plots")
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_page_says_what_was_attacked(tmp_path, files, noisy):
+  for row in files["metrics.json"]["attacks"] if noisy else ():
+    row.update(eot_draws=10, verdict_draws=70)
+  written, page = _write(tmp_path, files)
+  text = written.markdown.read_text(encoding="utf-8")
+  for shown in (page.text, text):
+    assert ("the network, without noise" in shown) != noisy
+    assert ("the majority of 70 fresh ones" in shown) == noisy
+
+
+@pytest.mark.usefixtures("no_plots")
 def test_report_json_holds_the_same_figures(run_dir, files):
   written = report.write(run_dir)
   data = json.loads(

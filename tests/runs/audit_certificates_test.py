@@ -9,11 +9,13 @@ import tensorflow as tf
 
 from tf_privrob import certify
 from tf_privrob import data
+from tf_privrob import papers
 from tf_privrob import run_folder
 from tf_privrob.certify import record
 from tf_privrob.runs import certificates as certificate_audit
 from tf_privrob.runs import evaluate as evaluation
 
+_DRAWS = {"num_selection": 25, "num_estimation": 60, "confidence": 0.9}
 _QUICK = {"steps": 5, "draws": 4, "num_random": 4, "progress": False}
 
 
@@ -122,6 +124,36 @@ def test_a_folder_without_certificates_or_weights(
   assert done.code == 2
   assert "Expected a trained model at" in done.err
   assert "python -m tf_privrob train" in done.err
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_certificates_of_noise_inside_are_audited(dataset, tmp_path, claimed):
+  """Of a method that claims one thing and can prove another."""
+  layers = tf.keras.layers
+  network = tf.keras.Sequential(
+    [
+      layers.Input(dataset.input_shape),
+      layers.Flatten(),
+      layers.Dense(4, "relu"),
+      layers.Dense(4, "tanh"),
+      # Sure of itself: a radius of 0 is nothing to attack.
+      layers.Dense(10, kernel_initializer=tf.keras.initializers.Orthogonal(99)),
+    ]
+  )
+  inference = papers.Inference(num_draws=50)
+  config = papers.DPALConfig(inference=inference, batch_size=1200)
+  model, folder = papers.DPAL(network, config), run_folder.RunFolder(tmp_path)
+  certifier = evaluation.choose_certifier(
+    model, None, claimed, 0.3 if claimed else None, **_DRAWS
+  )
+  evaluation.certify_rows(
+    model, dataset, certifier, 2, 0, folder.file("certificates.csv"), False
+  )
+  recorded = certify.read(folder.file("certificates.csv"))
+  found = certificate_audit.certifier_of(recorded.settings, model)
+  assert found == certifier
+  result = certificate_audit.audit_run(folder, model, dataset, **_QUICK)
+  assert result.kind == ("claimed" if claimed else "proven")
 
 
 class _Own:

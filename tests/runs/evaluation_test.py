@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_privrob import attacks
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import layers
@@ -35,15 +36,76 @@ def test_noise_that_is_asked_for_comes_first():
   assert found == certify.RandomizedSmoothing(0.7, **_SETTINGS)
 
 
-@pytest.mark.parametrize("kind", ["plain", "dp_sgd", "claimed_only"])
+@pytest.mark.parametrize("kind", ["plain", "dp_sgd"])
 def test_models_without_a_proven_one_are_smoothed(kind):
   model = _network()
   if kind == "dp_sgd":
     model = methods.DPSGD(model)
-  if kind == "claimed_only":
-    model = papers.DPAL(models.dpal_mnist((8, 8, 1), 10))
   found = evaluation.choose_certifier(model, None, **_SETTINGS)
   assert found == certify.RandomizedSmoothing(0.25, **_SETTINGS)
+
+
+def _dpal():
+  """DPAL with noise that turns many an answer, as it is built."""
+  config = papers.DPALConfig(
+    batch_size=1200, seed=3, inference=papers.Inference(psi=0.1)
+  )
+  return papers.DPAL(models.mlp((8, 8, 1), 10, (6,), "tanh", seed=0), config)
+
+
+def test_a_method_that_claims_is_certified_by_what_can_be_proven_of_it():
+  model = _dpal()
+  found = evaluation.choose_certifier(model, None, **_SETTINGS)
+  assert found == model.proven_certifier(**_SETTINGS)
+  assert found.kind == "proven"
+  found = evaluation.choose_certifier(model, None, True, **_SETTINGS)
+  assert found == model.certifier()
+  found = evaluation.choose_certifier(model, None, True, 0.3, **_SETTINGS)
+  assert found == model.certifier(attack_eps=0.3)
+  with pytest.raises(ValueError, match="--claimed with --claimed_attack_eps"):
+    evaluation.choose_certifier(model, None, False, 0.3, **_SETTINGS)
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_noise_inside_is_attacked_as_it_is_certified(tmp_path, claimed):
+  """Not the network under its fixed draw, which nobody certifies."""
+  digits, model = data.load("digits"), _dpal()
+  inference = {"num_selection": 25, "num_estimation": 60, "confidence": 0.9}
+  certifier = evaluation.choose_certifier(model, None, claimed, **inference)
+  found = evaluation.evaluate(
+    run_folder.RunFolder(tmp_path),
+    model,
+    digits,
+    [("fgsm", "linf", 0.1)],
+    certifier,
+    num_attacked=40,
+    num_certified=3,
+    eot_draws=3,
+    verdict_draws=15,
+  )
+  one_draw = model.noisy_logits
+  if not claimed:
+    one_draw = certifier.target(model, digits.x_test).logits
+  draw = tf.function(one_draw)
+  x, y = digits.x_test[:40], digits.y_test[:40]
+  attack = attacks.FGSM(0.1, value_range=digits.value_range)
+  expected = attacks.evaluate(
+    attack, attacks.eot(one_draw, 3), x, y, 0, verdict_draws=15
+  )
+  (row,) = found["attacks"]
+  assert row["accuracy"] == expected.accuracy
+  assert (row["eot_draws"], row["verdict_draws"]) == (3, 15)
+  votes = [
+    tf.one_hot(tf.argmax(draw(digits.x_test, tf.constant([9, number])), 1), 10)
+    for number in range(60)
+  ]
+  deployed = np.argmax(tf.add_n(votes), axis=1)
+  clean = (deployed == digits.y_test).mean()
+  assert found["clean"]["accuracy"] == pytest.approx(clean, abs=0.1)
+  fixed = np.argmax(model.predict(digits.x_test, verbose=0), 1)
+  assert (deployed != fixed).mean() > 0.3
+  with np.load(tmp_path / "examples.npz") as pictures:
+    assert (pictures["clean_predictions"] == pictures["labels"]).all()
 
 
 def test_noise_inside_is_evaluated_into_the_metrics(tmp_path):

@@ -22,7 +22,7 @@ def trained(**changes):
   settings = {
     "dp_epsilon": 3.0,
     "dp_delta": 1e-3,
-    "moment_dp_epsilon": 1.0,
+    "moments": papers.Moments(dp_epsilon=1.0),
     "l2_clip_norm": CLIP,
     "batch_size": 16,
     "epochs": 1,
@@ -78,7 +78,7 @@ def test_clean_and_adversarial_terms_are_clipped_as_one(weight):
 
 def test_the_first_layer_is_a_function_of_the_release():
   """Gradients never reach it."""
-  dpal, _, _ = trained(moment_mechanism="gaussian")
+  dpal, _, _ = trained(moments=papers.Moments("gaussian", 1.0))
   assert not dpal.network.layers[0].trainable
   assert len(dpal.network.trainable_variables) == 4
 
@@ -87,7 +87,7 @@ def test_the_first_layer_is_a_function_of_the_release():
   "mechanism", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)]
 )
 def test_moments_and_steps_are_composed(mechanism):
-  dpal, _, _ = trained(moment_mechanism=mechanism)
+  dpal, _, _ = trained(moments=papers.Moments(mechanism, 1.0))
   statement = dpal.privacy_statement()
   names = [release["name"] for release in statement.releases]
   assert "patch moments" in names

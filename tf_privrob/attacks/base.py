@@ -17,7 +17,7 @@ from tf_privrob.attacks import norms
 from tf_privrob.attacks import objectives
 from tf_privrob.attacks import randomness
 
-LABEL_SOURCES = ("model", "truth")
+LABEL_SOURCES = ("model", "iterate", "truth")
 
 # Numbers folded into the seed for what is not a step of the loop.
 _START, _LABEL = -1, -2
@@ -118,7 +118,10 @@ class GradientAttack(Attack):
     loss: "cross_entropy", "margin" or "dlr"; the last two do not fade with a
       saturated softmax.
     label_source: "truth" attacks `y`; "model" attacks the prediction at the
-      clean input, fixed for all steps (no label leaking; `y` may be None).
+      clean input, fixed for all steps (no label leaking; `y` may be None);
+      "iterate" that at every iterate (DPAL, Eq. 10), which pulls an example
+      back over the boundary it has crossed. Candidates are compared by the
+      former.
   """
 
   attack_eps: float
@@ -143,7 +146,7 @@ class GradientAttack(Attack):
     validate.boolean(targeted=self.targeted)
     validate.one_of(objectives.LOSSES, loss=self.loss)
     validate.one_of(LABEL_SOURCES, label_source=self.label_source)
-    if self.targeted and self.label_source == "model":
+    if self.targeted and self.label_source != "truth":
       raise ValueError(
         "Expected label_source='truth' with targeted=True: a targeted attack"
         " needs the labels to reach, passed as y."
@@ -181,7 +184,7 @@ class GradientAttack(Attack):
     radius = self.attack_eps if attack_eps is None else attack_eps
     radius = norms.per_example(tf.cast(radius, x.dtype), x)
     model = randomness.seeded(logits_fn)
-    if self.label_source == "model":
+    if self.label_source != "truth":
       prediction = model(x, randomness.fold(seed, _LABEL))
       y = tf.argmax(prediction, axis=-1)
     if y is None:
@@ -271,6 +274,8 @@ class GradientAttack(Attack):
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(x_adv)
       logits = model(x_adv, seed)
+      if self.label_source == "iterate":
+        label = tf.argmax(logits, axis=-1, output_type=label.dtype)
       objective = objectives.value(self.loss, logits, label, self.targeted)
     grad = tape.gradient(objective, x_adv)
     if grad is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 import tensorflow as tf
 
@@ -37,7 +36,8 @@ class IterativeAttack(base.GradientAttack):
   Attributes:
     steps: Number of steps, each one forward and one backward pass.
     step_size: Length of a step in the attack's norm; None: `step_factor *
-      attack_eps / steps`, with the factor of each attack in its docstring.
+      attack_eps / steps`.
+    step_factor: See `step_size`; the default is in each attack's docstring.
     keep_best: Return, per example, the worst of all iterates and not the last
       one. With a fixed `step_size`, more steps then never help the defender.
       Costs one more forward pass.
@@ -45,11 +45,13 @@ class IterativeAttack(base.GradientAttack):
 
   steps: int = 10
   step_size: float | None = None
+  step_factor: float = 1.0
   keep_best: bool = False
 
   def __post_init__(self):
     super().__post_init__()
     validate.positive_int(steps=self.steps)
+    validate.positive(step_factor=self.step_factor)
     validate.boolean(keep_best=self.keep_best)
     if self.step_size is not None:
       validate.positive(step_size=self.step_size)
@@ -85,16 +87,17 @@ class PGD(IterativeAttack):
 
   Attributes:
     steps: Number of steps per restart.
+    step_factor: See `IterativeAttack`.
     random_start: False starts at the clean input, as BIM does.
     restarts: Number of random starts.
   """
 
   steps: int = 40
+  step_factor: float = 2.5
   random_start: bool = True
   restarts: int = 1
 
   name = "pgd"
-  step_factor: ClassVar[float] = 2.5
 
   def __post_init__(self):
     super().__post_init__()

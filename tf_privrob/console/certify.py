@@ -29,6 +29,9 @@ class Options:
       own certificate, or 0.25 if it has none.
     claimed: Take the sizes that the method's authors claim and nobody proved:
       what audit_certificates then attacks.
+    claimed_attack_eps: The attack size mu that claims are about, where they
+      depend on one. Default: of dpal each radius at its own, of secure_sgd the
+      one it was trained for.
     num_selection: Draws that pick a class.
     num_estimation: Draws that bound its probability.
     confidence: Confidence of each certificate.
@@ -43,6 +46,7 @@ class Options:
   data_dir: Optional[str] = None
   smoothing_stddev: Optional[float] = None
   claimed: bool = False
+  claimed_attack_eps: Optional[float] = None
   num_selection: int = 100
   num_estimation: int = 10_000
   confidence: float = 0.999

@@ -25,6 +25,9 @@ class Options(certify.Options):
     l2_eps: Sizes of l_2 attacks.
     l1_eps: Sizes of l_1 attacks.
     steps: Steps of iterative attacks.
+    eot_draws: Draws of the noise inside a model (dpal, secure_sgd, pixeldp) at
+      every step of an attack, which climbs their mean.
+    verdict_draws: Draws of that noise whose majority is the answer.
     num_attacked: Test examples that are attacked.
     num_certified: Test examples that are certified, evenly spread; 0: none.
     seed: Seed of attacks and smoothing noise.
@@ -35,6 +38,8 @@ class Options(certify.Options):
   l2_eps: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
   l1_eps: tuple[float, ...] = (2.0, 5.0, 10.0)
   steps: int = 40
+  eot_draws: int = 10
+  verdict_draws: int = 100
   num_attacked: int = 500
   num_certified: int = 200
 
@@ -72,6 +77,8 @@ def main(options: Options, call: command.Call) -> None:
     parse_attacks(options),
     num_attacked=options.num_attacked,
     steps=options.steps,
+    eot_draws=options.eot_draws,
+    verdict_draws=options.verdict_draws,
   )
   print(f"Clean accuracy {metrics['clean']['accuracy']:.4f}")
   for row in metrics["attacks"]:

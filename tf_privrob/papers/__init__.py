@@ -14,12 +14,16 @@ import importlib
 _HOMES = {
   "adlm.config": (
     "AdLMConfig",
+    "Relevance",
     "SoundAdLMConfig",
   ),
   "adlm.published": ("AdLM",),
   "adlm.sound": ("SoundAdLM",),
   "dpal.autoencoder": ("FunctionalMechanismAutoencoder",),
-  "dpal.config": ("DPALConfig",),
+  "dpal.config": (
+    "DPALConfig",
+    "Inference",
+  ),
   "dpal.functional": (
     "FunctionalNoise",
     "adlm_input_sensitivity",
@@ -36,17 +40,20 @@ _HOMES = {
     "objective_sensitivity",
   ),
   "dpal.published": ("DPAL",),
-  "dpal.sound": (
-    "SoundDPAL",
-    "SoundDPALConfig",
-  ),
-  "dpal.claimed_inference": (
-    "Estimate",
-    "ClaimedInference",
+  "dpal.sizes": (
     "claimed_radius",
     "input_sensitivity",
     "paper_hidden_sensitivity",
     "released_hidden_sensitivity",
+  ),
+  "dpal.sound": (
+    "Moments",
+    "SoundDPAL",
+    "SoundDPALConfig",
+  ),
+  "dpal.claimed_inference": (
+    "ClaimedInference",
+    "Estimate",
   ),
   "halfspaces.config": (
     "HalfspacesConfig",

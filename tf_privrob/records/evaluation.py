@@ -42,7 +42,11 @@ class Accuracy(Record):
 
 @dataclasses.dataclass(frozen=True)
 class Asked(Record):
-  """One attack at one size that was asked for, with all that it depends on."""
+  """One attack at one size that was asked for, with all that it depends on.
+
+  The draws are those of a model with noise inside: at every step of the attack,
+  and of the majority that judges. None: there is no such noise.
+  """
 
   attack_eps: Size
   name: str = "attack"
@@ -50,6 +54,8 @@ class Asked(Record):
   steps: Optional[Count] = None
   count: Optional[Count] = None
   seed: Optional[int] = None
+  eot_draws: Optional[Count] = None
+  verdict_draws: Optional[Count] = None
 
   @property
   def triple(self) -> tuple[str, str, float]:
@@ -72,6 +78,8 @@ class AttackResult(Record):
   warnings: tuple[str, ...] = ()
   seconds: Optional[float] = None
   seed: Optional[int] = None
+  eot_draws: Optional[Count] = None
+  verdict_draws: Optional[Count] = None
 
   def __post_init__(self):
     self._settle("interval", _interval(self, self.count))

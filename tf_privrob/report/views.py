@@ -213,6 +213,18 @@ def radius_figure(results: results_lib.Results) -> Figure:
   return Figure(svg, caption, "band: 95% interval")
 
 
+def attacked(results: results_lib.Results) -> str:
+  """What the attacks were against."""
+  noisy = next((a for a in results.attacks if a.verdict_draws), None)
+  if noisy is None:
+    return "the network, without noise"
+  return (
+    "the classifier that the noise inside the network makes: attacks climb the"
+    f" mean over {noisy.eot_draws} draws, and the majority of"
+    f" {noisy.verdict_draws} fresh ones is its answer"
+  )
+
+
 class Attacks(NamedTuple):
   """The table of one norm: its sizes, a row for each attack, examples."""
 

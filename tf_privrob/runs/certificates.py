@@ -38,16 +38,18 @@ def certifier_of(settings: dict, model):
     kind = simple[name]
     known = {field.name for field in dataclasses.fields(kind)}
     return kind(**{key: settings[key] for key in settings if key in known})
-  own = getattr(model, "certifier", None)
-  own = own() if own is not None else None
-  if type(own).__name__ != name:
+  every = evaluation.own_certifiers(model)
+  own = next((one for one in every if type(one).__name__ == name), None)
+  if own is None:
+    kinds = [type(one).__name__ for one in every] or ["NoneType"]
     raise ValueError(
       f"Expected a model whose own certifier is {name}, which made the"
-      f" certificates, received {type(own).__name__}. Audit it from Python:"
+      f" certificates, received {' and '.join(kinds)}. Audit it from Python:"
       " certify.audit_certificates(certifier, model, x, rows)."
     )
   fields = {field.name for field in dataclasses.fields(own)}
-  chosen = {key: settings[key] for key in _CHOSEN if key in fields}
+  names = _CHOSEN if own.kind == "proven" else (*_CHOSEN, "attack_eps")
+  chosen = {key: settings[key] for key in names if key in fields}
   own = dataclasses.replace(own, **chosen)
   different = [
     f"{key}: {settings.get(key)!r} in the record, {value!r} now"

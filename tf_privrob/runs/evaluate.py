@@ -15,13 +15,72 @@ _RADII = [round(0.05 * i, 2) for i in range(41)]
 _SHOWN = 8  # pictures of adversarial examples
 _LOCK = ".evaluate.lock"
 _GATE_BATCH = 200  # rows in which a network must not mix them
+_PREDICTED = 500  # rows at a time
 
 
-def asked_for(dataset, attacks, count, steps, seed) -> list:
+class Subject:
+  """What is attacked and judged: the classifier that is deployed.
+
+  A model with noise inside is deployed as the classifier that its certificate
+  is about: attacks climb the mean over `eot_draws` draws of its noise, and the
+  majority of `verdict_draws` fresh ones is its answer. With noise at the input
+  only, by smoothing, and without any, it is the network itself.
+
+  Args:
+    model: Keras classifier that returns logits.
+    certifier: Of `choose_certifier`, or None.
+    x: Inputs, for their shape.
+    eot_draws: Draws of the noise at every step of an attack.
+    verdict_draws: Draws whose majority is the answer.
+  """
+
+  def __init__(self, model, certifier, x, eot_draws: int, verdict_draws: int):
+    from tf_privrob import attacks
+    from tf_privrob import certify
+
+    self.network = model
+    self.attacked, self.eot_draws, self.verdict_draws = model, None, None
+    inside = hasattr(model, "noisy_logits") and certifier is not None
+    if inside and not isinstance(certifier, certify.RandomizedSmoothing):
+      one_draw = model.noisy_logits  # what the claims are about
+      if certifier.kind == "proven":
+        one_draw = certifier.target(model, x[:1]).logits
+      self.attacked = attacks.eot(one_draw, eot_draws)
+      self.eot_draws, self.verdict_draws = eot_draws, verdict_draws
+
+  def predictions(self, x: np.ndarray, seed: int) -> np.ndarray:
+    """The class of each input."""
+    if self.verdict_draws is None:
+      return np.argmax(self.network.predict(x, _PREDICTED, verbose=0), 1)
+    import tensorflow as tf
+
+    from tf_privrob import attacks
+
+    votes = tf.function(
+      lambda rows, seed: attacks.verdict.count_votes(
+        self.attacked, rows, seed, self.verdict_draws
+      ),
+      reduce_retracing=True,
+    )
+    key = attacks.randomness.as_seed(seed)
+    found = [
+      np.argmax(
+        votes(
+          x[start : start + _PREDICTED], attacks.randomness.fold(key, start)
+        ),
+        axis=1,
+      )
+      for start in range(0, len(x), _PREDICTED)
+    ]
+    return np.concatenate(found)
+
+
+def asked_for(dataset, subject, attacks, count, steps, seed) -> list:
   """The attacks with their settings, as metrics.json names them.
 
   Args:
     dataset: whose test part is attacked.
+    subject: what is attacked, a `Subject`.
     attacks: triples (name, norm, attack_eps).
     count: number of test examples, the first ones.
     steps: of iterative attacks.
@@ -35,25 +94,25 @@ def asked_for(dataset, attacks, count, steps, seed) -> list:
       steps=getattr(_attack(dataset, name, norm, size, steps), "steps", None),
       count=min(count, dataset.num_test),
       seed=seed,
+      eot_draws=subject.eot_draws,
+      verdict_draws=subject.verdict_draws,
     )
     for name, norm, size in attacks
   ]
 
 
-def attack_rows(model, dataset, asked):
+def attack_rows(subject, dataset, asked):
   """Yields (record for metrics.json, result) for each attack and size.
 
   Args:
-    model: Keras classifier that returns logits.
+    subject: what is attacked, a `Subject`.
     dataset: whose test part is attacked.
     asked: the attacks, see `asked_for`.
   """
-  from tf_privrob import attacks as attacks_lib
-
   for item in asked:
     x, y = dataset.x_test[: item.count], dataset.y_test[: item.count]
     attack = _attack(dataset, *item.triple, item.steps)
-    result = attacks_lib.evaluate(attack, model, x, y, item.seed)
+    result = _evaluated(attack, subject, x, y, item.seed)
     row = records.AttackResult(
       **item.to_json(),
       restarts=getattr(attack, "restarts", 1),
@@ -63,6 +122,19 @@ def attack_rows(model, dataset, asked):
       seconds=round(result.seconds, 2),
     )
     yield row, result
+
+
+def _evaluated(attack, subject, x, y, seed):
+  from tf_privrob import attacks as attacks_lib
+
+  return attacks_lib.evaluate(
+    attack,
+    subject.attacked,
+    x,
+    y,
+    seed,
+    verdict_draws=subject.verdict_draws or 1,
+  )
 
 
 def _attack(dataset, name, norm, size, steps):
@@ -124,15 +196,21 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
 
 
 def choose_certifier(
-  model, stddev: float | None, claimed: bool = False, **settings
+  model,
+  stddev: float | None,
+  claimed: bool = False,
+  claimed_attack_eps: float | None = None,
+  **settings,
 ):
   """Smoothing with the noise asked for; without, the method's own certificate.
 
   Args:
     model: Keras classifier, or a method, whose `certifier()` counts if what it
-      gives is proven.
+      gives is proven, else its `proven_certifier()`.
     stddev: of the noise at the input, or None.
     claimed: take the sizes that the method's authors claim and nobody proved.
+    claimed_attack_eps: mu, the attack that the claims are about; None: as the
+      method has it.
     **settings: num_selection, num_estimation, confidence.
 
   Raises:
@@ -140,30 +218,43 @@ def choose_certifier(
   """
   from tf_privrob import certify
 
-  own = getattr(model, "certifier", None)
   if claimed:
-    return _claimed_certifier(own() if own is not None else None, stddev)
-  own = own() if stddev is None and own is not None else None
-  if own is not None and own.kind == "proven":
-    return own.with_draws(**settings)
+    return _claimed_certifier(model, stddev, claimed_attack_eps)
+  if claimed_attack_eps is not None:
+    raise ValueError(
+      "Expected --claimed with --claimed_attack_eps, which is about claims."
+    )
+  for found in own_certifiers(model) if stddev is None else ():
+    if found.kind == "proven":
+      return found.with_draws(**settings)
   stddev = DEFAULT_STDDEV if stddev is None else stddev
   return certify.RandomizedSmoothing(stddev, **settings)
 
 
-def _claimed_certifier(own, stddev: float | None):
+def own_certifiers(model) -> list:
+  """What a method says of itself: its certificate, and what is proven of it."""
+  makers = (
+    getattr(model, name, None) for name in ("certifier", "proven_certifier")
+  )
+  found = [maker() for maker in makers if maker is not None]
+  return [certifier for certifier in found if certifier is not None]
+
+
+def _claimed_certifier(model, stddev: float | None, attack_eps: float | None):
   """As the method sets it: draws and confidence are part of the claim."""
   if stddev is not None:
     raise ValueError(
       "Expected claimed sizes or smoothing_stddev, received both: claims are"
       " about the method's own noise."
     )
+  own = next(iter(own_certifiers(model)), None)
   if own is None or own.kind != "claimed":
     raise ValueError(
       "Expected a method that claims sizes without a proof (dpal, secure_sgd),"
       f" received one whose own certificate is {type(own).__name__}. Leave"
       " --claimed out."
     )
-  return own
+  return own if attack_eps is None else model.certifier(attack_eps=attack_eps)
 
 
 @run_folder.alone(_LOCK, "the evaluation in")
@@ -177,11 +268,15 @@ def evaluate(
   num_attacked=500,
   num_certified,
   steps=40,
+  eot_draws=10,
+  verdict_draws=100,
   seed=0,
   resume=False,
   command_line="",
 ) -> dict:
   """Attacks, certifies and writes metrics.json after each result.
+
+  What is attacked and counted as clean is a `Subject`.
 
   Without attacks, results of earlier ones on the same weights and test data
   stay.
@@ -199,7 +294,12 @@ def evaluate(
   from tf_privrob.methods import checks
 
   attacks = list(attacks)
-  validate.positive_int(num_attacked=num_attacked, steps=steps)
+  validate.positive_int(
+    num_attacked=num_attacked,
+    steps=steps,
+    eot_draws=eot_draws,
+    verdict_draws=verdict_draws,
+  )
   for _, _, size in attacks:
     validate.positive(attack_eps=size)
   if num_certified and isinstance(certifier, certify.RandomizedSmoothing):
@@ -208,12 +308,15 @@ def evaluate(
       [certifier.noisy_batch(dataset.x_test[:8], _GATE_BATCH)],
       "They leave no certificate for a single input: pass --num_certified=0.",
     )
+  subject = Subject(model, certifier, dataset.x_test, eot_draws, verdict_draws)
+  if num_certified and subject.verdict_draws:  # refuses before the attacks
+    certifier.certify(model, dataset.x_test[:1], seed=seed)
   weights = models.fingerprint(model)
   before = _kept(folder, weights, dataset, resume, attacks)
-  asked = asked_for(dataset, attacks, num_attacked, steps, seed)
+  asked = asked_for(dataset, subject, attacks, num_attacked, steps, seed)
   newest = {item.triple: item for item in (*before.asked, *asked)}
   checks.num_classes(model, dataset.input_shape)
-  predictions = np.argmax(model.predict(dataset.x_test, 500, verbose=0), 1)
+  predictions = subject.predictions(dataset.x_test, seed)
   correct = int((predictions == dataset.y_test).sum())
   metrics = records.Metrics(
     weights=weights,
@@ -241,13 +344,13 @@ def evaluate(
   write(metrics)
   pictures, missing = {}, metrics.missing
   for row, result in attack_rows(
-    model, dataset, [item for item in asked if item in missing]
+    subject, dataset, [item for item in asked if item in missing]
   ):
     write(metrics.with_result(row))
     pictures[row.name, row.norm, row.attack_eps] = result.x_adv
   save_pictures(
     folder,
-    model,
+    subject,
     dataset,
     predictions[:num_attacked],
     attacks,
@@ -319,7 +422,7 @@ def _before(folder, weights: str, dataset):
 
 
 def save_pictures(
-  folder, model, dataset, predictions, attacks, found, steps, seed
+  folder, subject, dataset, predictions, attacks, found, steps, seed
 ) -> None:
   """Adversarial examples of each attack at its middle size, in examples.npz.
 
@@ -328,7 +431,7 @@ def save_pictures(
 
   Args:
     folder: The run folder.
-    model: What is attacked.
+    subject: What is attacked, a `Subject`.
     dataset: Whose first test examples were attacked.
     predictions: Of the model on these.
     attacks: Triples (name, norm, attack_eps) that were asked for.
@@ -336,7 +439,6 @@ def save_pictures(
     steps: Of iterative attacks.
     seed: Of random starts.
   """
-  from tf_privrob import attacks as attacks_lib
   from tf_privrob import files
   from tf_privrob import models
 
@@ -348,7 +450,7 @@ def save_pictures(
     return
   names = [f"{name} {norm} {size:g}" for name, norm, size in shown]
   of = {
-    "weights": models.fingerprint(model),
+    "weights": models.fingerprint(subject.network),
     "dataset": dataset.name,
     "data": training.test_hash(dataset),
   }
@@ -363,14 +465,14 @@ def save_pictures(
     [
       found[triple][chosen]
       if triple in found
-      else attacks_lib.evaluate(
-        _attack(dataset, *triple, steps), model, x, y, seed
+      else _evaluated(
+        _attack(dataset, *triple, steps), subject, x, y, seed
       ).x_adv
       for triple in shown
     ]
   )
   flat = adversarial.reshape(-1, *dataset.input_shape)
-  after = np.argmax(model.predict(flat, 500, verbose=0), 1)
+  after = subject.predictions(flat, seed)
   files.write_arrays(
     folder.file("examples.npz"),
     {
@@ -405,10 +507,13 @@ def run(
   num_certified: int = 200,
   smoothing_stddev: float | None = None,
   claimed: bool = False,
+  claimed_attack_eps: float | None = None,
   num_selection: int = 100,
   num_estimation: int = 10_000,
   confidence: float = 0.999,
   steps: int = 40,
+  eot_draws: int = 10,
+  verdict_draws: int = 100,
   seed: int = 0,
   resume: bool = False,
   dataset: str | None = None,
@@ -425,11 +530,14 @@ def run(
     num_certified: Test examples certified, evenly spread; 0: none.
     smoothing_stddev: See `choose_certifier`.
     claimed: See `choose_certifier`.
+    claimed_attack_eps: See `choose_certifier`.
     num_selection: Draws to pick a class.
     num_estimation: Draws to bound its probability.
     confidence: Of each certificate.
     steps: Of iterative attacks.
-    seed: Of attacks and smoothing noise.
+    eot_draws: Of the noise inside a model, at every step; see `Subject`.
+    verdict_draws: Of that noise, whose majority is the answer.
+    seed: Of attacks and noise.
     resume: Keep the results that are there.
     dataset: Another data set than the run's.
     data_dir: The folder with <name>.npz, or None.
@@ -447,6 +555,7 @@ def run(
     loaded,
     smoothing_stddev,
     claimed,
+    claimed_attack_eps,
     num_selection=num_selection,
     num_estimation=num_estimation,
     confidence=confidence,
@@ -460,6 +569,8 @@ def run(
     num_attacked=num_attacked,
     num_certified=num_certified,
     steps=steps,
+    eot_draws=eot_draws,
+    verdict_draws=verdict_draws,
     seed=seed,
     resume=resume,
     command_line=command_line,

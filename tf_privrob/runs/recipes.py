@@ -71,8 +71,10 @@ def _network(method: str, preset: str, dataset: str | None) -> str | None:
     return None
   if method == "dpal":
     family = "cifar10" if dataset == "cifar10" else "mnist"
-    released = preset.endswith(("released", "stobatch"))
-    return f"dpal_{family}_{'released' if released else 'bn'}"
+    if preset.endswith(("released", "stobatch")):
+      return f"dpal_{family}_released"
+    form = {"cifar10_paper": "3x3_", "cifar10_narrow": "narrow_"}
+    return f"dpal_{family}_{form.get(preset, '')}bn"
   return {
     ("dp_sgd", "tutorial"): "tutorial_cnn",
     ("dp_smooth", "scattering"): "scattering_linear",

@@ -262,8 +262,9 @@ def test_dpals_sum_of_sizes_falls(composition, bound, falls):
   """Of Eq. 16's two readings the sum is false, the harmonic one is not."""
   certifier = papers.ClaimedInference(
     0.3,
-    1.0,  # of linf(1), in one dimension
+    1,  # position
     2.0,  # the true norm of the layer
+    attack_eps=1.0,
     psi=1.0,
     num_draws=2_000,
     confidence=0.99,
@@ -585,7 +586,7 @@ def test_bad_settings_and_certifiers():
     ValueError, match=r"which classifier its rows are about.*Other"
   ):
     _audit(Other(), model, x, rows)
-  together = papers.ClaimedInference(0.3, 1.0, 2.0, inputs_together=True)
+  together = papers.ClaimedInference(0.3, 1, 2.0, inputs_together=True)
   row = certify.Certificate(
     0, None, 1, 0.1, "linf", False, 0.95, "claimed", "dpal_paper_sum"
   )

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("checked_once")
 _BASE = adlm_config.SoundAdLMConfig(
   dp_epsilon=4.0,
   dp_delta=1e-3,
-  relevance_dp_epsilon=1.0,
+  relevance=adlm_config.Relevance(dp_epsilon=1.0),
   sampler="full_batch",  # calibrates in no time
   batch_size=16,
   epochs=8,
@@ -69,7 +69,9 @@ def _distance(a, b):
 
 def test_factors_by_hand():
   given = {"relevance_map": np.array([1.0, 2.0, 3.0, 4.0, 5.0, 1.04])}
-  method = _fit(_method(given=given, relevance_power=0.5, relevance_floor=0.2))
+  method = _fit(
+    _method(given=given, relevance=adlm_config.Relevance(power=0.5, floor=0.2))
+  )
   expected = np.sqrt([0.04, 0.25, 0.5, 0.75, 1.0, 0.04])
   np.testing.assert_allclose(method.scaling.factors, expected, rtol=1e-6)
 
@@ -142,7 +144,9 @@ def test_the_map_is_the_noisy_one_that_is_paid_for():
 
 def test_a_clear_difference_is_found_under_noise():
   x = np.repeat(_arrays()[0], 20, axis=0)
-  method = _method(relevance_dp_epsilon=2.0, dp_delta=1e-4)
+  method = _method(
+    relevance=adlm_config.Relevance(dp_epsilon=2.0), dp_delta=1e-4
+  )
   _begun(method, x)
   factors = method.scaling.factors.numpy()
   assert factors.max() == 1
@@ -171,7 +175,8 @@ def test_a_relevance_network_of_the_callers(trained, tmp_path):
 def test_map_and_training_are_composed_within_the_budget(
   mechanism, accountant, sampling_prob
 ):
-  changes = {"relevance_mechanism": mechanism, "accountant": accountant}
+  changes = {"accountant": accountant}
+  changes["relevance"] = adlm_config.Relevance(mechanism, 1.0)
   if sampling_prob < 1:
     changes.update(sampler="poisson", epochs=2)
   method = _fit(_method(**changes))
@@ -239,7 +244,7 @@ def test_a_release_that_a_crash_lost_is_counted(trained, tmp_path):
     patch.setattr(relevance, "private_relevance", _killed)
     with pytest.raises(KeyboardInterrupt):
       _fit(method, run_dir=tmp_path)
-  cheaper = _method(relevance_dp_epsilon=0.5)
+  cheaper = _method(relevance=adlm_config.Relevance(dp_epsilon=0.5))
   with pytest.raises(ValueError, match=r"dp_epsilon: 1\.0 -> 0\.5"):
     _fit(cheaper, run_dir=tmp_path, resume=True)
   method = _fit(_method(), run_dir=tmp_path, resume=True)
@@ -342,7 +347,7 @@ def test_resume_with_another_budget_is_refused(tmp_path):
 
 
 def test_a_map_dearer_than_the_budget_is_refused_before_it_is_made(tmp_path):
-  method = _method(relevance_dp_epsilon=5.0)
+  method = _method(relevance=adlm_config.Relevance(dp_epsilon=5.0))
   with pytest.raises(ValueError, match="noisy relevance map alone cost"):
     _fit(method, run_dir=tmp_path)
   assert not list(tmp_path.iterdir())
@@ -376,5 +381,5 @@ def test_presets_are_those_of_dp_sgd_with_a_map():
   for name, preset in presets.items():
     assert name.endswith("_sound")
     assert isinstance(preset, adlm_config.SoundAdLMConfig), name
-    assert preset.relevance_dp_epsilon < preset.dp_epsilon
+    assert preset.relevance.dp_epsilon < preset.dp_epsilon
     assert preset.variant == "sound"

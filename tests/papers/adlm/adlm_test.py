@@ -17,6 +17,7 @@ from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import relevance
 from tf_privrob.papers.adlm import config as adlm_config
 from tf_privrob.papers.adlm import published as adlm
+from tf_privrob.papers.dpal import fixed_batches
 
 _layers = tf.keras.layers
 _SHAPE, _CLASSES = (6,), 3
@@ -132,6 +133,8 @@ def test_presets_are_the_papers():
   assert paper.claimed_dp_epsilon == pytest.approx(0.3)
   assert paper.steps == int(60000 / 1800 * 2400 + 1)
   assert (paper.batch_size, paper.learning_rate) == (1800, 3e-4)
+  assert paper.noise == presets["mnist_small"].noise == "once"
+  assert presets["mnist_released"].noise == "per_step"
   assert presets["mnist_released"].label_noise == "released_mnist"
   assert presets["mnist_small"].steps < 1000
 
@@ -240,7 +243,7 @@ def test_there_is_no_noise_at_inference():
 # Training.
 
 
-@pytest.mark.parametrize("variant", adlm_config.VARIANTS)
+@pytest.mark.parametrize("variant", fixed_batches.VARIANTS)
 def test_a_step_is_the_gradient_of_the_perturbed_objective(variant):
   """With plain SGD, by hand; the noise term acts on the last kernel alone."""
   method = _method(
@@ -367,7 +370,8 @@ def test_a_given_network_stays_out_of_the_model(tmp_path):
 
 
 def test_statement_claims_the_sum_and_proves_nothing():
-  statement = _fit(_method(given={})).privacy_statement()
+  method = _method(given={}, noise="per_step")
+  statement = _fit(method).privacy_statement()
   assert statement.claimed == privacy.Budget(101.0, 0.0)
   assert statement.proven is None
   text = statement.text()
@@ -383,7 +387,7 @@ def test_statement_claims_the_sum_and_proves_nothing():
 
 
 def test_statement_of_one_draw_and_of_a_given_map():
-  text = _fit(_method(noise="once")).privacy_statement().text()
+  text = _fit(_method()).privacy_statement().text()
   assert "drawn once and used in every step" in text
   assert "The relevance map was given" in text
   assert "compose to" not in text

@@ -1,6 +1,7 @@
-"""DPAL's verified inference: formulas, golden numbers, why it is claimed."""
+"""DPAL's verified inference: the procedure, and why it is claimed."""
 
 import dataclasses
+import itertools
 import json
 import math
 
@@ -15,6 +16,7 @@ from tf_privrob import certify
 from tf_privrob.certify.noise_layer import score_bounds
 from tf_privrob.certify.smoothing import votes
 from tf_privrob.papers.dpal import claimed_inference
+from tf_privrob.papers.dpal import sizes
 
 RNG = np.random.RandomState(0)
 FIRST = RNG.randn(4, 5).astype(np.float32)
@@ -22,7 +24,6 @@ SECOND = RNG.randn(5, 3).astype(np.float32)
 FIXED_X, FIXED_H = RNG.randn(4).astype("f"), RNG.randn(5).astype("f")
 X = RNG.randn(6, 4).astype(np.float32)
 Y = np.arange(6) % 3
-MUS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 
 
 class Model(noisy_models.Cut):
@@ -41,7 +42,7 @@ class Model(noisy_models.Cut):
 def certifier(**changes):
   values = {
     "input_scale": 0.4,
-    "input_sensitivity": 0.8,
+    "num_positions": 4,
     "hidden_sensitivity": 3.0,
     "attack_eps": 0.2,
     "num_draws": 260,
@@ -49,160 +50,15 @@ def certifier(**changes):
   return claimed_inference.ClaimedInference(**{**values, **changes})
 
 
+def _estimate(subject, model=None, x=X, seed=0):
+  """By the certifier's own bound."""
+  model = Model() if model is None else model
+  found = subject.estimates(model, x, seed, bounds=[subject.bound])
+  return found[subject.bound]
+
+
 def content(rows):
   return [dataclasses.replace(row, seconds=0.0) for row in rows]
-
-
-# Formulas, by hand.
-
-
-def test_kappa_and_phi_by_hand():
-  """b = Delta_R / (m eps1) = 2, Delta_x = 5, Delta_h = 8, eps_r = 0.5."""
-  assert claimed_inference.kappa(0.5, 2.0, 5.0) == pytest.approx(0.2)
-  assert claimed_inference.phi(0.5, 4.0, 8.0) == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize(
-  ("composition", "settings", "wanted"),
-  [
-    ("paper", {}, 0.2 + 0.25),
-    ("harmonic", {}, 1 / (1 / 0.2 + 1 / 0.25)),
-    ("released_v0", {"attack_eps": 0.3}, 0.3 * 0.5 / (2 * (1 / 5 + 2 / 8))),
-    ("released_v1", {}, 0.5 * 2 / (8 / 2 + 5)),
-    ("released_v1", {"dp_eps": 0.005}, 200 * 0.5 * 2 / (8 / 2 + 5)),
-  ],
-)
-def test_claimed_radius_by_hand(composition, settings, wanted):
-  sizes = claimed_inference.claimed_radius(
-    [0.2 * math.e, 0.3, 0.2],
-    [0.2, 0.3, 0.4],
-    composition,
-    input_scale=2.0,
-    input_sensitivity=5.0,
-    hidden_sensitivity=8.0,
-    **settings,
-  )
-  np.testing.assert_allclose(sizes, [wanted, 0, 0], rtol=1e-12)
-
-
-def test_released_v1_is_the_harmonic_composition():
-  settings = {
-    "input_scale": 1.7,
-    "input_sensitivity": 39.0,
-    "hidden_sensitivity": 102.0,
-  }
-  sizes = [
-    claimed_inference.claimed_radius(0.9, 0.01, name, **settings)
-    for name in ("harmonic", "released_v1", "paper")
-  ]
-  assert sizes[0] == pytest.approx(sizes[1], rel=1e-12)
-  assert sizes[2] >= 4 * sizes[0]  # (kappa + phi)^2 >= 4 kappa phi
-
-
-def test_equation_16_equals_a_search_over_eps_r():
-  p1, p2, settings = 0.7, 0.04, {"input_scale": 1.7, "hidden_scale": 3.4}
-  grid = np.arange(0, 3, 1e-5)
-  allowed = grid[p1 > np.exp(2 * grid) * p2]
-  sizes = claimed_inference.kappa(allowed, 1.7, 39.0) + claimed_inference.phi(
-    allowed, 3.4, 102.0
-  )
-  found = claimed_inference.claimed_radius(
-    p1,
-    p2,
-    "paper",
-    input_sensitivity=39.0,
-    hidden_sensitivity=102.0,
-    **settings,
-  )
-  assert found == pytest.approx(sizes.max(), abs=2e-6)
-  assert isinstance(found, float)
-
-
-def test_sensitivities_by_hand():
-  assert claimed_inference.input_sensitivity(0.1, 784) == pytest.approx(78.4)
-  kernel = np.array([[3.0, -4.0], [1.0, 1.0]]).reshape(1, 2, 1, 2)
-  assert claimed_inference.paper_hidden_sensitivity(kernel, 9) == 3 * 7
-  diagonal = np.diag([2.0, -5.0]).reshape(2, 1, 1, 2)
-  found = claimed_inference.released_hidden_sensitivity(diagonal, 196)
-  assert found == pytest.approx(5 * 196)
-
-
-# Golden: the released code's constants at MNIST, dp_epsilon 2, n = 2000.
-
-
-def mnist(mu, **changes):
-  values = {
-    "input_scale": 1.71,
-    "input_sensitivity": claimed_inference.input_sensitivity(mu, 784),
-    "hidden_sensitivity": 102.0,
-    "attack_eps": mu,
-    "bound": "clopper_pearson",
-  }
-  return claimed_inference.ClaimedInference(**{**values, **changes})
-
-
-def xavier_kernel(seed=0):
-  limit = math.sqrt(6 / (25 + 25 * 32))
-  return np.random.RandomState(seed).uniform(-limit, limit, [5, 5, 1, 32])
-
-
-def released_scale(largest):
-  """b at eps1 = 1.9 for the largest singular value of the first layer."""
-  gamma, gamma_x = 2 * 4950 / (2499 * largest), 4950 / 2499
-  return 4950 / (2499 * 1.9) * (1 + 1 / gamma + 1 / gamma_x)
-
-
-def test_the_constants_themselves():
-  assert released_scale(0.52) == pytest.approx(1.71, abs=5e-3)
-  assert 0.52 * 196 == pytest.approx(102, abs=0.5)
-  hidden = claimed_inference.released_hidden_sensitivity(xavier_kernel(), 196)
-  assert hidden == pytest.approx(102, rel=0.06)  # another initialisation
-  assert released_scale(hidden / 196) == pytest.approx(1.71, abs=0.02)
-
-
-@pytest.mark.parametrize(
-  ("mu", "wanted"),
-  list(zip(MUS, (0.228, 0.164, 0.132, 0.121, 0.116, 0.112, 0.110))),
-)
-def test_best_case_of_equation_16(mu, wanted):
-  found = mnist(mu).largest_radius(10)
-  assert found == pytest.approx(wanted, abs=1e-3)
-  assert (found >= mu) == (mu < 0.2)  # nothing can pass from 0.2 on
-
-
-@pytest.mark.parametrize(
-  ("mu", "wanted"),
-  list(zip(MUS, (0.056, 0.039, 0.024, 0.018, 0.014, 0.011, 0.0097))),
-)
-def test_best_case_of_the_released_v1(mu, wanted):
-  found = mnist(mu, composition="released_v1").largest_radius(10)
-  assert found == pytest.approx(wanted, abs=6e-4)
-  assert (found >= mu) == (mu < 0.1)
-
-
-@pytest.mark.parametrize(
-  ("mu", "wanted"),
-  list(zip(MUS, (0.154, 0.111, 0.089, 0.082, 0.078, 0.076, 0.074))),
-)
-def test_what_the_released_v0_asks_for(mu, wanted):
-  """ln(p1/p2) at which its size reaches mu: hardly more than a majority."""
-  subject = mnist(mu, composition="released_v0")
-  size_at_one = subject.radius(math.exp(2) * 0.1, 0.1)
-  assert 2 * mu / size_at_one == pytest.approx(wanted, abs=6e-4)
-  assert subject.radius(0.1 * math.exp(wanted + 1e-3), 0.1) >= mu
-  assert subject.radius(0.1 * math.exp(wanted - 1e-3), 0.1) < mu
-
-
-@pytest.mark.parametrize(
-  ("hidden_units", "low", "high"), [(196, 0.40, 0.60), (6272, 0.08, 0.12)]
-)
-def test_best_case_with_the_papers_own_sensitivity(hidden_units, low, high):
-  """At mu = 0.6; either reading of 'row' stays below 0.6."""
-  kernel = xavier_kernel().reshape(25, 32)
-  for theta in (kernel, kernel.T):
-    hidden = claimed_inference.paper_hidden_sensitivity(theta, hidden_units)
-    found = mnist(0.6, hidden_sensitivity=hidden).largest_radius(10)
-    assert low < found < high
 
 
 # Why the sizes are claimed.
@@ -250,7 +106,7 @@ def failure_rate(true_radius, count=COUNT, **changes):
   side = np.random.RandomState(1).choice([-1.0, 1.0], count)
   values = {
     "input_scale": 0.3,
-    "input_sensitivity": 1.0,  # of linf(1), in one dimension
+    "num_positions": 1,
     "hidden_sensitivity": SLOPE,  # the true l1 norm of the layer
     "psi": 1.0,
     "num_draws": 200,
@@ -337,18 +193,18 @@ def test_certify_equals_the_naive_procedure(bound):
 
 
 def test_one_estimate_serves_all_formulas():
-  estimate = certifier().estimate(Model(), X, seed=5)
-  for composition in claimed_inference.COMPOSITIONS:
-    subject = certifier(
-      composition=composition, attack_eps=0.05, input_sensitivity=0.2
-    )
+  estimates = certifier().estimates(Model(), X, seed=5)
+  assert list(estimates) == ["hoeffding", "clopper_pearson"]
+  cases = itertools.product(estimates.items(), sizes.COMPOSITIONS)
+  for (bound, estimate), composition in cases:
+    subject = certifier(bound=bound, composition=composition, attack_eps=0.05)
     rows = subject.certify(Model(), X, seed=5)
-    found = claimed_inference.claimed_radius(
+    found = sizes.claimed_radius(
       estimate.p1_lower,
       estimate.p2_upper,
       composition,
       input_scale=0.4,
-      input_sensitivity=0.2,
+      num_positions=4,
       hidden_sensitivity=3.0,
       attack_eps=0.05,
     )
@@ -359,8 +215,8 @@ def test_one_estimate_serves_all_formulas():
 
 @pytest.mark.parametrize("batch_size", [1, 60, 1000])
 def test_batch_size_changes_nothing(batch_size):
-  wanted = certifier().estimate(Model(), X, seed=3)
-  found = certifier(batch_size=batch_size).estimate(Model(), X, seed=3)
+  wanted = _estimate(certifier(), seed=3)
+  found = _estimate(certifier(batch_size=batch_size), seed=3)
   np.testing.assert_array_equal(found.labels, wanted.labels)
   np.testing.assert_allclose(found.p1_lower, wanted.p1_lower, rtol=1e-5)
   np.testing.assert_allclose(found.p2_upper, wanted.p2_upper, rtol=1e-5)
@@ -380,10 +236,9 @@ def test_grouping_and_order_change_nothing():
 def test_inputs_together_make_the_same_draws(num_draws, batch_size):
   many = RNG.randn(30, 4).astype(np.float32)
   settings = {"num_draws": num_draws, "bound": "empirical_bernstein"}
-  wanted = certifier(**settings).estimate(Model(), many, seed=3)
-  found = certifier(
-    inputs_together=True, batch_size=batch_size, **settings
-  ).estimate(Model(), many, seed=3)
+  wanted = _estimate(certifier(**settings), x=many, seed=3)
+  together = certifier(inputs_together=True, batch_size=batch_size, **settings)
+  found = _estimate(together, x=many, seed=3)
   np.testing.assert_array_equal(found.labels, wanted.labels)
   np.testing.assert_allclose(found.p1_lower, wanted.p1_lower, atol=1e-5)
   np.testing.assert_allclose(found.p2_upper, wanted.p2_upper, atol=1e-5)
@@ -400,7 +255,7 @@ class BatchStatistics(Model):
 def test_batch_statistics_are_those_of_one_draw_of_all_inputs():
   model, draws = BatchStatistics(), 30
   subject = certifier(num_draws=draws, inputs_together=True, psi=1.0)
-  found = subject.estimate(model, X, seed=5)
+  found = _estimate(subject, model, seed=5)
   hidden = np.asarray(model.before(X))
   inputs, hiddens = (  # [draw, input, ...]
     np.stack(
@@ -430,11 +285,11 @@ def test_batch_statistics_are_those_of_one_draw_of_all_inputs():
 
 def test_batch_statistics_are_refused_otherwise():
   with pytest.raises(ValueError, match="Pass inputs_together=True"):
-    certifier().estimate(BatchStatistics(), X)
+    _estimate(certifier(), BatchStatistics())
 
 
 def test_inputs_do_not_share_draws():
-  rows = certifier().estimate(Model(), np.repeat(X[:1], 6, axis=0))
+  rows = _estimate(certifier(), x=np.repeat(X[:1], 6, axis=0))
   assert len(set(rows.p1_lower)) == 6
 
 
@@ -490,38 +345,7 @@ def test_bad_settings(change, message):
   ("call", "message"),
   [
     (
-      lambda: claimed_inference.claimed_radius(
-        0.9,
-        0.1,
-        "released_v0",
-        input_scale=1.0,
-        input_sensitivity=1.0,
-        hidden_sensitivity=1.0,
-      ),
-      "Expected attack_eps",
-    ),
-    (
-      lambda: claimed_inference.claimed_radius(
-        0.9,
-        0.1,
-        "papr",
-        input_scale=1.0,
-        input_sensitivity=1.0,
-        hidden_sensitivity=1.0,
-      ),
-      "Did you mean 'paper'",
-    ),
-    (lambda: claimed_inference.input_sensitivity(0.0, 784), "attack_eps=0.0"),
-    (
-      lambda: claimed_inference.paper_hidden_sensitivity(np.ones(3), 4),
-      r"kernel \[..., filters\], received shape \(3,\)",
-    ),
-    (
-      lambda: claimed_inference.released_hidden_sensitivity(np.eye(2), 0),
-      "positions=0",
-    ),
-    (
-      lambda: certifier().estimate(tf.keras.Sequential(), X),
+      lambda: _estimate(certifier(), tf.keras.Sequential()),
       "Sequential without input_noise_shape, hidden_noise_shape, logits",
     ),
     (lambda: certifier().certify(Model(), X, Y + 1), "received max 3"),

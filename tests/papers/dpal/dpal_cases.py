@@ -25,7 +25,7 @@ BASE = papers.DPALConfig(
   max_attack_eps=0.5,
   learning_rate=0.05,
   feature_learning_rate=0.01,
-  num_draws=20,
+  inference=papers.Inference(num_draws=20),
   eval_every=2,
   checkpoint_every=1,
   seed=1,
@@ -223,15 +223,34 @@ class Naive:
 
     uniform = tf.random.stateless_uniform([], fold(seed, 0))
     size = self.config.max_attack_eps * uniform
-    kinds = (attacks.BIM, attacks.MIM, attacks.PGD)
-    third = len(sources) // 3
-    parts = []
-    for i, kind in enumerate(kinds):
-      attack = kind(0.5, value_range=VALUE_RANGE, steps=2, label_source="model")
-      part = sources[i * third : (i + 1) * third]
-      attack_seed = fold(fold(seed, 1), i)
-      parts.append(attack(self.attacked, part, None, attack_seed, size))
+    bim, mim, pgd = tf.split(sources, 3)
+    # A step of no length leaves the random start of the third attack.
+    start = attacks.PGD(0.5, value_range=VALUE_RANGE, steps=1, step_size=1e-30)(
+      self.attacked, pgd, tf.zeros(2, tf.int64), fold(fold(seed, 1), 2), size
+    )
+    parts = [
+      self.iterate(bim, bim, size),
+      self.iterate(mim, mim, size, decay=1.0),
+      self.iterate(pgd, start, size),
+    ]
     return float(size), tf.concat(parts, 0)
+
+  def iterate(self, source, x, size, decay=0.0):
+    """Eq. 10 without the noise: T steps of mu / T; the code keeps the label."""
+    memory, clean = 0.0, tf.argmax(self.attacked(source), 1)
+    for _ in range(self.config.attack_steps):
+      with tf.GradientTape() as tape:
+        tape.watch(x)
+        logits = self.attacked(x)
+        label = clean if self.released else tf.argmax(logits, 1)
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(label, logits)
+      gradient = tape.gradient(loss, x)
+      length = tf.reduce_sum(tf.abs(gradient), [1, 2, 3], keepdims=True)
+      memory = decay * memory + tf.math.divide_no_nan(gradient, length)
+      x = x + size / self.config.attack_steps * tf.sign(memory)
+      x = tf.clip_by_value(x, source - size, source + size)
+      x = tf.clip_by_value(x, -1.0, 1.0)
+    return x
 
   def reconstruction(self, x, noise):
     x_bar = self.inputs(x) + (self.chi_1 if noise else 0.0)

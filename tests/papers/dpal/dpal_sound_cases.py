@@ -22,7 +22,7 @@ BASE = papers.SoundDPALConfig(
   batch_size=16,
   epochs=1.0,
   accountant="rdp",
-  moment_dp_epsilon=1.0,
+  moments=papers.Moments(dp_epsilon=1.0),
   adversarial_weight=0.0,  # tests of the attack say so
   attack_steps=2,
   seed=0,

@@ -38,8 +38,7 @@ def test_proven_budget_is_the_composition_and_within_what_was_asked(
     cases.make(
       dp_epsilon=3.0,
       noise_multiplier=None,
-      moment_mechanism=mechanism,
-      moment_dp_epsilon=0.8,
+      moments=papers.Moments(mechanism, 0.8),
       accountant=accountant,
       sampler=sampler,
       epochs=4.0 if whole else 1.0,
@@ -99,7 +98,10 @@ def test_given_noise_ends_where_the_common_budget_does():
 
 
 def test_ledger_holds_the_moments(tmp_path):
-  cases.fit(cases.make(moment_clip=2.0), run_dir=tmp_path)
+  cases.fit(
+    cases.make(moments=papers.Moments(dp_epsilon=1.0, clip=2.0)),
+    run_dir=tmp_path,
+  )
   ledger = privacy.read_ledger(tmp_path / "ledger.jsonl")
   exact = mechanisms.GaussianMechanism.analytic(1.0, 1.0, 1e-3).stddev
   assert ledger.plan["moments"] == {
@@ -154,15 +156,17 @@ def stopped(tmp_path_factory):
 @pytest.mark.parametrize(
   "changes",
   [
-    {"moment_dp_epsilon": 0.01},
-    {"moment_clip": 1.0},
-    {"moment_mechanism": "laplace"},
+    {"moments": papers.Moments(dp_epsilon=0.01)},
+    {"moments": papers.Moments(dp_epsilon=1.0, clip=1.0)},
+    {"moments": papers.Moments("laplace", 1.0)},
     {"l2_clip_norm": 2.0},
   ],
 )
 def test_resume_with_other_settings_is_refused(stopped, changes):
   """Moments with little noise must not be stated as moments with much."""
-  with pytest.raises(ValueError, match=rf"other parameters .*{min(changes)}: "):
+  with pytest.raises(
+    ValueError, match=rf"other parameters .*{min(changes)}[.:]"
+  ):
     cases.fit(cases.make(**changes), run_dir=stopped, resume=True)
 
 
@@ -247,7 +251,7 @@ def test_presets_and_variant():
   for preset in presets.values():
     assert preset.variant == "sound"
     assert preset.dp_epsilon == 3.0
-    assert preset.moment_dp_epsilon < preset.dp_epsilon
+    assert preset.moments.dp_epsilon < preset.dp_epsilon
     assert preset.augmentation == "noise"
 
 

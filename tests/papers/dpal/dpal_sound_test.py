@@ -32,7 +32,9 @@ def test_first_layer_is_made_of_the_released_moments_alone(
   network, index, features, paired
 ):
   network = network()
-  method = cases.make(network, features=features)
+  method = cases.make(
+    network, moments=papers.Moments(dp_epsilon=1.0, features=features)
+  )
   moments = cases.begin(method)
   first = network.layers[index]
   filters = papers.filters_from_moments(
@@ -65,7 +67,9 @@ def test_steps_leave_the_first_layer_alone():
 
 def test_moments_are_those_of_the_training_images():
   """With hardly any noise they are what the query says of the data."""
-  method = cases.make(moment_dp_epsilon=1e9, noise_multiplier=0.0)
+  method = cases.make(
+    moments=papers.Moments(dp_epsilon=1e9), noise_multiplier=0.0
+  )
   matrix = cases.begin(method)
   x, _ = cases.arrays()
   query = papers.PatchMoments(

@@ -19,10 +19,11 @@ _layers = tf.keras.layers
   [
     {},
     {"adversarial_weight": 0.0},
+    {"attack_steps": 6, "max_attack_eps": 0.9},
     {"weight_decay": 0.3, "adversarial_weight": 3.0},
     cases.RELEASED,
   ],
-  ids=["paper", "no adversarial", "weights", "released"],
+  ids=["paper", "no adversarial", "long attacks", "weights", "released"],
 )
 def test_steps_are_those_of_a_naive_implementation(changes):
   method = cases.make(**changes)
@@ -180,6 +181,72 @@ def test_released_cifar10_noise_is_a_penalty_and_the_mean_is_over_classes():
   found = method.train_classifier(x, y, x, y)
   assert float(found["nonprivate/loss"]) == pytest.approx(float(loss), rel=1e-5)
   np.testing.assert_allclose((start - last.numpy()) / 0.05, expected, atol=1e-4)
+
+
+def test_the_rate_of_the_paper_is_that_of_a_loss_summed_over_classes():
+  """Its step is the code's, whose 5e-2 goes with the mean over K classes."""
+  presets = papers.DPALConfig.presets()
+  steps = {}
+  for name in ("cifar10_paper", "cifar10_released"):
+    network = models.by_name("dpal_cifar10_narrow", (28, 28, 3), 10, seed=0)
+    config = dataclasses.replace(
+      presets[name],
+      variant="paper",
+      copied_channels=False,
+      dp_epsilon_features=1e6,  # which leaves the units within their bound
+      batch_size=3,
+      attack_steps=1,
+      seed=1,
+    )
+    method = papers.DPAL(network, config)
+    method.compile()
+    method.simulate(24, cases.VALUE_RANGE)
+    cases.begin_step(method, 0)
+    method.label_noise.assign(tf.zeros_like(method.label_noise))
+    x = np.random.default_rng(0).uniform(-1, 1, (3, 28, 28, 3)).astype("f")
+    y = np.array([1, 5, 9])
+    before = [weight.numpy() for weight in network.trainable_weights[2:]]
+    method.train_classifier(x, y, x[::-1], y)
+    after = [weight.numpy() for weight in network.trainable_weights[2:]]
+    steps[name] = [b - a for a, b in zip(before, after)]
+  for paper, code in zip(*steps.values()):
+    assert np.abs(code).max() > 0
+    np.testing.assert_allclose(paper, code, rtol=1e-4, atol=1e-8)
+
+
+# Augmentation.
+
+
+def test_both_batches_are_augmented_anew_in_every_step(monkeypatch):
+  """Before any noise, and with draws that no two batches share."""
+  method = cases.ready(cases.make(augmentation="shift_flip"))
+  seen = []
+
+  def seeing(name):
+    whole = getattr(method, name)
+
+    def spy(*args):
+      seen.append((name, [np.asarray(a) for a in args]))
+      return whole(*args)
+
+    monkeypatch.setattr(method, name, spy)
+
+  seeing("craft")
+  seeing("train_classifier")
+  batch = cases.pair()
+  for step in range(2):
+    cases.begin_step(method, step)
+    method.train_step(batch)
+  sources = [args[0] for name, args in seen if name == "craft"]
+  benign = [args[0] for name, args in seen if name != "craft"]
+  for found, image in ((sources, batch[2]), (benign, batch[0])):
+    assert (found[0] != image.numpy()).any()
+    assert (found[0] != found[1]).any()
+  # The same image would be moved otherwise in the other batch.
+  x, y = batch[0], batch[1]
+  seen.clear()
+  method.train_step((x, y, x, y))
+  assert (seen[0][1][0] != seen[1][1][0]).any()
 
 
 # Scales of the draws.

@@ -236,7 +236,7 @@ def test_certifier_claims():
   assert found.bound == "hoeffding"
   assert found.input_scale == method.noise.input_scale
   assert found.hidden_scale == pytest.approx(2 * method.noise.input_scale)
-  assert found.input_sensitivity == pytest.approx(0.2 * 36)
+  assert (found.attack_eps, found.num_positions) == (0.2, 36)
   kernel = method.network.layers[0].kernel.numpy()
   row = np.abs(kernel.reshape(9, 2)).sum(axis=1).max()
   assert found.hidden_sensitivity == pytest.approx(math.sqrt(9) * row)
@@ -244,6 +244,13 @@ def test_certifier_claims():
   assert [row.kind for row in rows] == ["claimed"] * 3
   assert {row.method for row in rows} == {"dpal_paper_sum"}
   assert method.certifier(composition="harmonic").composition == "harmonic"
+  assert method.certifier().attack_eps is None
+  # Of the four taps of a row of the matrix, the kernel's row is one.
+  matrix = method.certifier(rows="matrix").hidden_sensitivity
+  assert matrix > 1.5 * found.hidden_sensitivity
+  assert method.certifier(0.2, "released_v0").hidden_sensitivity == (
+    papers.released_hidden_sensitivity(kernel, 9)
+  )
 
 
 def test_released_certifier_claims_by_its_own_formula():
@@ -264,7 +271,7 @@ def test_released_certifier_claims_by_its_own_formula():
 @pytest.mark.parametrize("network", [cases.conv_network, cases.flat_network])
 def test_proven_certifier_proves(network):
   """With the scale that is drawn, b / psi, and not with b."""
-  method = cases.make(network(), psi=4.0)
+  method = cases.make(network(), inference=papers.Inference(psi=4.0))
   found = method.proven_certifier(num_estimation=50, confidence=0.9)
   assert found.scale == pytest.approx(method.noise.input_scale / 4)
   assert found.norm == "linf"
@@ -277,7 +284,7 @@ def test_proven_certifier_proves(network):
 @pytest.mark.parametrize("network", [cases.conv_network, cases.flat_network])
 def test_one_draw_of_claimed_inference(network):
   """Eq. 14: the product of two passes, noise psi times smaller than b, 2b."""
-  method = cases.make(network(), psi=4.0)
+  method = cases.make(network(), inference=papers.Inference(psi=4.0))
   x = tf.constant(cases.arrays(5)[0])
   fold = randomness.fold_in
   seed = tf.constant([0, 9], tf.int64)
@@ -318,7 +325,14 @@ def test_presets_are_those_of_paper_and_code():
   assert released.attack_steps == 100
   assert released.adversarial_weight == 1.0
   assert released.batch_order == "sequential"
+  written = presets["cifar10_paper"]
+  assert (written.batch_size, written.attack_steps) == (1800, 3)
+  assert written.inference.psi == 10
+  assert written.augmentation == "shift_flip_contrast"
+  narrow = presets["cifar10_narrow"]
+  assert (narrow.batch_size, narrow.learning_rate) == (1800, 5e-3)
   cifar10 = presets["cifar10_released"]
+  assert cifar10.augmentation == "none"
   assert (cifar10.batch_size, cifar10.steps) == (1851, 16801)
   assert cifar10.max_attack_eps == 0.5
   assert cifar10.copied_channels

@@ -120,8 +120,13 @@ def dpal_cifar10(
   num_classes: int = 10,
   seed: int | None = None,
   standardization: str = "none",
+  first_size: int = 4,
+  filters: tuple[int, int, int] = (128, 128, 256),
 ) -> tf.keras.Model:
-  """DPAL's CIFAR-10 network: 5,268,746 weights; see `dpal_mnist`."""
+  """DPAL's CIFAR-10 network: 5,268,746 weights; see `dpal_mnist`.
+
+  The released code's first patches have 4 x 4 pixels, the paper's 3 x 3.
+  """
   building.require_images(input_shape, smallest=8, name="dpal_cifar10")
   s = building.seeds(seed)
 
@@ -131,10 +136,11 @@ def dpal_cifar10(
     return hidden
 
   inputs = tf.keras.Input(tuple(input_shape))
-  first = standardize(_conv(128, 4, 2, seed=next(s))(inputs))
-  second = _conv(128, 5, seed=next(s))(first)
+  first = _conv(filters[0], first_size, 2, seed=next(s))(inputs)
+  first = standardize(first)
+  second = _conv(filters[1], 5, seed=next(s))(first)
   joined = standardize(_layers.Concatenate()([second, first]))
-  third = standardize(_conv(256, 5, seed=next(s))(joined))
+  third = standardize(_conv(filters[2], 5, seed=next(s))(joined))
   hidden = _layers.Flatten()(_layers.AveragePooling2D(2)(third))
   hidden = standardize(_dense(256, seed=next(s))(hidden))
   hidden = privrob_layers.BoundedActivation(1.0)(hidden)
@@ -316,9 +322,17 @@ def random_features_linear(
   )
 
 
+_DPAL_3X3 = functools.partial(dpal_cifar10, first_size=3)
+_DPAL_NARROW = functools.partial(_DPAL_3X3, filters=(32, 32, 64))
 _BUILDERS = {
   "dpal_cifar10": dpal_cifar10,
+  "dpal_cifar10_3x3": _DPAL_3X3,
+  "dpal_cifar10_3x3_bn": functools.partial(_DPAL_3X3, standardization="moving"),
   "dpal_cifar10_bn": functools.partial(dpal_cifar10, standardization="moving"),
+  "dpal_cifar10_narrow": _DPAL_NARROW,
+  "dpal_cifar10_narrow_bn": functools.partial(
+    _DPAL_NARROW, standardization="moving"
+  ),
   "dpal_cifar10_released": functools.partial(
     dpal_cifar10, standardization="batch"
   ),

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 from typing import Optional  # flags read these annotations on Python 3.9
 
-from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import relevance
+from tf_privrob.papers.dpal import fixed_batches
 
-VARIANTS = ("paper", "released_code")
 NOISES = ("per_step", "once")
 RELEVANCE_MECHANISMS = ("gaussian", "laplace")
 
 
 @dataclasses.dataclass(frozen=True)
-class AdLMConfig:
+class AdLMConfig(fixed_batches.FunctionalConfig):
   """Settings of AdLM (Phan et al. 2017); nothing here is proven private.
 
   Attributes:
     variant: "paper": the noise on the labels enters the mean loss once;
       "released_code": K times, once for each class, as in the MNIST code.
-    dp_epsilon_relevance: claimed for the relevance map.
-    dp_epsilon_features: claimed for the perturbed inputs.
     dp_epsilon_labels: claimed for the perturbed loss.
+    learning_rate: of Adam.
+    dp_epsilon_relevance: claimed for the relevance map.
     noise: when the input noise is drawn: "once" (one perturbed objective, as
       the paper argues and the CIFAR-10 code does), or "per_step" (the MNIST
       code). The noise on the labels is drawn once.
@@ -36,64 +36,40 @@ class AdLMConfig:
     relevance_stabiliser: of the epsilon rule.
     relevance_steps: training steps of the relevance network, without privacy,
       if none is given.
-    batch_size: m, of every batch; the noise is divided by it.
-    steps: T.
-    learning_rate: of Adam.
-    eval_every: steps between two validations.
-    checkpoint_every: steps between checkpoints.
-    seed: None, for a model that is released: noise, sampling and initial
-      weights come from the operating system and are stored nowhere. A number
-      is for an experiment that is repeated: the guarantee then holds only
-      against those who neither know nor guess it.
   """
 
-  variant: str = "paper"
-  dp_epsilon_relevance: float = 0.075
+  SOUND: ClassVar[str] = "SoundAdLMConfig with SoundAdLM"
+
   dp_epsilon_features: float = 0.075
   dp_epsilon_labels: float = 0.15
-  noise: str = "per_step"
+  steps: int = 80001
+  learning_rate: float = 3e-4
+  eval_every: int = 165
+  dp_epsilon_relevance: float = 0.075
+  noise: str = "once"
   input_sensitivity: Optional[float] = None
   input_clip: float = 10.0
   relevance_form: str = "mnist"
   relevance_examples: int = 2000
   relevance_stabiliser: float = 1.0
   relevance_steps: int = 400
-  batch_size: int = 1800
-  steps: int = 80001
-  learning_rate: float = 3e-4
-  eval_every: int = 165
-  checkpoint_every: int = 20
-  seed: Optional[int] = None
 
   def __post_init__(self):
-    randomness.check_seed(self.seed)
-    if self.variant == "sound":
-      raise ValueError(
-        "The sound variant has settings of its own: use SoundAdLMConfig with"
-        " SoundAdLM."
-      )
-    validate.one_of(VARIANTS, variant=self.variant)
+    super().__post_init__()
     validate.one_of(NOISES, noise=self.noise)
     validate.one_of(
       relevance.NORMALISATIONS, relevance_form=self.relevance_form
     )
     validate.positive(
       dp_epsilon_relevance=self.dp_epsilon_relevance,
-      dp_epsilon_features=self.dp_epsilon_features,
-      dp_epsilon_labels=self.dp_epsilon_labels,
       input_clip=self.input_clip,
       relevance_stabiliser=self.relevance_stabiliser,
-      learning_rate=self.learning_rate,
     )
     if self.input_sensitivity is not None:
       validate.positive(input_sensitivity=self.input_sensitivity)
     validate.positive_int(
       relevance_examples=self.relevance_examples,
       relevance_steps=self.relevance_steps,
-      batch_size=self.batch_size,
-      steps=self.steps,
-      eval_every=self.eval_every,
-      checkpoint_every=self.checkpoint_every,
     )
 
   @property
@@ -112,12 +88,50 @@ class AdLMConfig:
 
   @classmethod
   def presets(cls) -> dict[str, AdLMConfig]:
-    """The MNIST code's settings, and the same for an hour on a few cores."""
+    """Paper and MNIST code; `mnist_small` is an hour on a few cores."""
     return {
       "mnist_paper": cls(),
-      "mnist_released": cls(variant="released_code"),
+      "mnist_released": cls(variant="released_code", noise="per_step"),
       "mnist_small": cls(steps=600, learning_rate=1e-3, eval_every=50),
     }
+
+
+@dataclasses.dataclass(frozen=True)
+class Relevance:
+  """Settings of the relevance map that `SoundAdLM` releases, and of its use.
+
+  Attributes:
+    mechanism: "gaussian" clips each example's relevances in the l2 norm,
+      "laplace" in the l1 norm and is pure DP; Gaussian noise is smaller.
+    dp_epsilon: of the release of the map on its own.
+    clip_norm: in that norm. Only its ratio to the relevances counts; far below
+      them, all examples have an equal say.
+    stabiliser: of the epsilon rule. Networks without training have small
+      activations, of which AdLM's 1 would leave nothing.
+    power: a feature is scaled by its relevance, min-max scaled to [0, 1], to
+      this power.
+    floor: and by no less than this.
+  """
+
+  mechanism: str = "gaussian"
+  dp_epsilon: float = 0.3
+  clip_norm: float = 1e-4
+  stabiliser: float = 0.01
+  power: float = 0.5
+  floor: float = 0.1
+
+  def __post_init__(self):
+    validate.one_of(RELEVANCE_MECHANISMS, mechanism=self.mechanism)
+    validate.positive(
+      dp_epsilon=self.dp_epsilon,
+      clip_norm=self.clip_norm,
+      stabiliser=self.stabiliser,
+      power=self.power,
+    )
+    validate.probability(floor=self.floor)
+
+
+RELEVANCE = Relevance()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,37 +141,14 @@ class SoundAdLMConfig(dp_sgd.BudgetConfig):
   The budget (dp_epsilon, dp_delta) is that of map and training together.
 
   Attributes:
-    relevance_mechanism: "gaussian" clips each example's relevances in the l2
-      norm, "laplace" in the l1 norm and is pure DP; Gaussian noise is smaller.
-    relevance_dp_epsilon: of the release of the map on its own.
-    relevance_clip_norm: in that norm. Only its ratio to the relevances counts;
-      far below them, all examples have an equal say.
-    relevance_stabiliser: of the epsilon rule. Networks without training have
-      small activations, of which AdLM's 1 would leave nothing.
-    relevance_power: a feature is scaled by its relevance, min-max scaled to
-      [0, 1], to this power.
-    relevance_floor: and by no less than this.
+    relevance: the map.
   """
 
-  relevance_mechanism: str = "gaussian"
-  relevance_dp_epsilon: float = 0.3
-  relevance_clip_norm: float = 1e-4
-  relevance_stabiliser: float = 0.01
-  relevance_power: float = 0.5
-  relevance_floor: float = 0.1
+  relevance: Relevance = RELEVANCE
 
   def __post_init__(self):
     super().__post_init__()
-    validate.one_of(
-      RELEVANCE_MECHANISMS, relevance_mechanism=self.relevance_mechanism
-    )
-    validate.positive(
-      relevance_dp_epsilon=self.relevance_dp_epsilon,
-      relevance_clip_norm=self.relevance_clip_norm,
-      relevance_stabiliser=self.relevance_stabiliser,
-      relevance_power=self.relevance_power,
-    )
-    validate.probability(relevance_floor=self.relevance_floor)
+    validate.instance(Relevance, relevance=self.relevance)
 
   @property
   def variant(self) -> str:

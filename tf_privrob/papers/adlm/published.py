@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tf_privrob import data
 from tf_privrob import losses
 from tf_privrob import mechanisms
 from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import checks
 from tf_privrob.methods import method
-from tf_privrob.methods import plan as training_plan
 from tf_privrob.methods import relevance
 from tf_privrob.models import cuts as splitting
 from tf_privrob.papers.adlm import config as adlm_config
+from tf_privrob.papers.dpal import fixed_batches
 from tf_privrob.papers.dpal import functional
 
 _STEP_STREAM, _INPUT_STREAM, _LABEL_STREAM = 0, 1, 2
@@ -99,7 +98,7 @@ class RelevanceSource:
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class AdLM(method.Method):
+class AdLM(fixed_batches.FixedBatches):
   """Trains on inputs with more noise where they matter less.
 
   With d features, relevances R_j, m the batch size and Delta the sensitivity of
@@ -216,30 +215,9 @@ class AdLM(method.Method):
 
   # Training.
 
-  def check_value_range(self, value_range: tuple[float, float]) -> None:
-    """The sensitivities rest on |x| <= 1."""
-    checks.require_unit_range(value_range, "AdLM")
-
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """Adam, as in the released code."""
     return tf.keras.optimizers.Adam(self.config.learning_rate)
-
-  @classmethod
-  def has_fixed_batches(cls, config) -> bool:
-    """The batches have one size, as the paper has them."""
-    del config
-    return True
-
-  def plan(
-    self, num_examples: int, input_shape: Sequence[int] | None = None
-  ) -> training_plan.FixedPlan:
-    """Batches of exactly m, drawn anew in every step."""
-    sampler = data.FixedBatchSampler(
-      num_examples, self.config.batch_size, "random", paired=False
-    )
-    return training_plan.FixedPlan(
-      sampler, self.config.steps, self.config.eval_every
-    )
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
     """Makes room for the draws; they are made when the session begins."""
@@ -323,9 +301,6 @@ class AdLM(method.Method):
       "label_scale": self.label_scale,
       "sampler": plan.sampler.describe(),
     }
-
-  def spent_dp_epsilon(self, steps: int) -> None:
-    """No finite figure is known."""
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes steps, sessions and where the relevance map came from."""

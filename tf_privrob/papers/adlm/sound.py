@@ -133,9 +133,9 @@ class SoundAdLM(dp_sgd.DPSGD):
   @property
   def mechanism(self) -> mechanisms.Mechanism:
     """Releases the relevance map; its sensitivity is the clipping norm."""
-    config = self.config
-    norm, dp_epsilon = config.relevance_clip_norm, config.relevance_dp_epsilon
-    if config.relevance_mechanism == "laplace":
+    settings = self.config.relevance
+    norm, dp_epsilon = settings.clip_norm, settings.dp_epsilon
+    if settings.mechanism == "laplace":
       return mechanisms.LaplaceMechanism(norm, dp_epsilon)
     return mechanisms.GaussianMechanism.analytic(
       norm, dp_epsilon, self.accounted_dp_delta
@@ -212,10 +212,9 @@ class SoundAdLM(dp_sgd.DPSGD):
       self._run_record["relevance_releases"] = releases
     found = np.asarray(found, np.float64)
     factors = relevance.normalise(found, "linear")
+    settings = self.config.relevance
     self.scaling.factors.assign(
-      np.maximum(
-        factors**self.config.relevance_power, self.config.relevance_floor
-      )
+      np.maximum(factors**settings.power, settings.floor)
     )
 
   def _release(self, x: np.ndarray, key: randomness.Key) -> np.ndarray:
@@ -226,7 +225,7 @@ class SoundAdLM(dp_sgd.DPSGD):
       None,
       self.mechanism,
       key,
-      self.config.relevance_stabiliser,
+      self.config.relevance.stabiliser,
     )
 
   def ledger_parameters(self, plan) -> dict[str, Any]:

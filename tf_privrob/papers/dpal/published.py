@@ -20,14 +20,15 @@ from tf_privrob import privacy
 from tf_privrob import randomness
 from tf_privrob.methods import checks
 from tf_privrob.methods import method
-from tf_privrob.methods import plan as training_plan
 from tf_privrob.models import cuts as splitting
 from tf_privrob.papers.dpal import autoencoder
 from tf_privrob.papers.dpal import claimed_inference
 from tf_privrob.papers.dpal import config as dpal_config
+from tf_privrob.papers.dpal import fixed_batches
 from tf_privrob.papers.dpal import functional
+from tf_privrob.papers.dpal import sizes
 
-_SIZE_STREAM, _ATTACK_STREAM = 0, 1
+_SIZE_STREAM, _ATTACK_STREAM, _AUGMENTATION_STREAM = 0, 1, 2
 _CAVEATS = (
   "One noise draw is shared by all examples and all steps: differences between"
   " examples, and between steps, are not hidden at all (docs/soundness.md,"
@@ -44,7 +45,7 @@ _BATCH_CAVEAT = (
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")
-class DPAL(method.Method):
+class DPAL(fixed_batches.FixedBatches):
   """Trains on perturbed inputs, features and label coefficients.
 
   f(x) = g(a(x, theta_1), theta_2): the network's first layer becomes a
@@ -201,7 +202,8 @@ class DPAL(method.Method):
     seed = mechanisms.stateless_seed(seed)
 
     def draw(scale, shape, stream):
-      mechanism = mechanisms.LaplaceMechanism(scale / self.config.psi, 1.0)
+      psi = self.config.inference.psi
+      mechanism = mechanisms.LaplaceMechanism(scale / psi, 1.0)
       return mechanism.sample(
         tf.concat([tf.shape(x)[:1], shape], 0), fold_in(seed, stream)
       )
@@ -214,31 +216,16 @@ class DPAL(method.Method):
 
   # Training.
 
-  def check_value_range(self, value_range: tuple[float, float]) -> None:
-    """The sensitivities rest on |x| <= 1."""
-    checks.require_unit_range(value_range, "DPAL")
-
   def make_optimizer(self, steps: int | None) -> tf.keras.optimizers.Optimizer:
     """The optimizer of the classifier."""
     if self.config.optimizer == "adam":
       return tf.keras.optimizers.Adam(self.config.learning_rate)
     return tf.keras.optimizers.SGD(self.config.learning_rate)
 
-  @classmethod
-  def has_fixed_batches(cls, config) -> bool:
-    """The batches have one size, as the paper has them."""
-    del config
-    return True
-
-  def plan(
-    self, num_examples: int, input_shape: Sequence[int] | None = None
-  ) -> training_plan.FixedPlan:
+  def make_sampler(self, num_examples: int) -> data.FixedBatchSampler:
     """Pairs of batches of exactly m."""
-    sampler = data.FixedBatchSampler(
+    return data.FixedBatchSampler(
       num_examples, self.config.batch_size, self.config.batch_order
-    )
-    return training_plan.FixedPlan(
-      sampler, self.config.steps, self.config.eval_every
     )
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
@@ -249,14 +236,15 @@ class DPAL(method.Method):
     )
     self.feature_optimizer.build(self._parts.first.trainable_variables)
     self.optimizer.build(self._parts.rest.trainable_variables)
-    steps = self.config.attack_steps
+    paper = self.config.variant == "paper"
     self._attacks = [
       attacks.by_name(
         name,
         value_range=value_range,
         attack_eps=self.config.max_attack_eps,
-        steps=steps,
-        label_source="model",
+        steps=self.config.attack_steps,
+        step_factor=1.0,  # mu_t / T_mu, of PGD as well (Eq. 10)
+        label_source="iterate" if paper else "model",  # y_{f,t}
       )
       for name in dpal_config.ATTACKS
     ]
@@ -270,6 +258,14 @@ class DPAL(method.Method):
     """Lines 5-15 of Algorithm 1."""
     x, y, sources, adversarial_labels = batch
     checks.require_batch_size(x, self.config.batch_size)
+    x, sources = (
+      data.augment(
+        images,
+        self.config.augmentation,
+        self._state.seed(_AUGMENTATION_STREAM, number),
+      )
+      for number, images in enumerate((x, sources))
+    )
     size, x_adv = self.craft(sources)
     reconstruction = self.train_features(x, x_adv)
     result = self.train_classifier(x, y, x_adv, adversarial_labels)
@@ -407,42 +403,48 @@ class DPAL(method.Method):
     )
 
   def certifier(
-    self, attack_eps: float = 0.1, composition: str | None = None
+    self,
+    attack_eps: float | None = None,
+    composition: str | None = None,
+    rows: str | None = None,
   ) -> claimed_inference.ClaimedInference:
     """Verified inference (Eq. 13-16): its radii are claimed, not proven.
 
     Args:
-      attack_eps: mu, which the paper's sensitivity of x contains.
+      attack_eps: mu, which the paper's sensitivity of x contains; None: a
+        radius is the largest mu for which Algorithm 1 says isRobust.
       composition: Composition of kappa and phi; None: the variant's own.
+      rows: What a row of theta_1 is, see `sizes.row_norm`; None: the config's.
     """
     released = self.config.variant == "released_code"
-    kernel = self._parts.first.kernel.numpy()
-    units = math.prod(self.hidden_noise_shape)
-    if self.config.sensitivity == "released_code":
-      units = _positions(self.hidden_noise_shape)  # beta of one feature map
-    hidden_sensitivity = (
-      claimed_inference.released_hidden_sensitivity(kernel, units)
-      if released
-      else claimed_inference.paper_hidden_sensitivity(kernel, units)
-    )
+    composition = composition or ("released_v1" if released else "paper")
+    inference = self.config.inference
+    bound = "clopper_pearson" if released else "hoeffding"
     return claimed_inference.ClaimedInference(
       self.noise.input_scale,
-      claimed_inference.input_sensitivity(
-        attack_eps, _positions(self.input_noise_shape)
-      ),
-      hidden_sensitivity,
-      psi=self.config.psi,
-      num_draws=self.config.num_draws,
-      confidence=self.config.confidence,
-      bound="clopper_pearson" if released else "hoeffding",
-      composition=composition or ("released_v1" if released else "paper"),
+      _positions(self.input_noise_shape),
+      self._hidden_sensitivity(composition, rows or inference.rows),
+      psi=inference.psi,
+      num_draws=inference.num_draws,
+      confidence=inference.confidence,
+      bound=inference.bound or bound,
+      composition=composition,
       attack_eps=attack_eps,
       inputs_together=bool(self._standardizations),
     )
 
+  def _hidden_sensitivity(self, composition: str, rows: str) -> float:
+    """Delta_r^h, of the paper or as the released formulas have it."""
+    first, units = self._parts.first, math.prod(self.hidden_noise_shape)
+    if self.config.sensitivity == "released_code":
+      units = _positions(self.hidden_noise_shape)  # beta of one feature map
+    if composition.startswith("released"):
+      return sizes.released_hidden_sensitivity(first.kernel.numpy(), units)
+    return sizes.paper_hidden_sensitivity(first, units, rows)
+
   def proven_certifier(self, norm: str = "linf", **settings):
     """What can be proven: one Laplace layer, at the input, as really drawn."""
-    scale = self.noise.input_scale / self.config.psi
+    scale = self.noise.input_scale / self.config.inference.psi
     return certify.SingleLayerCertificate(scale, norm=norm, **settings)
 
   def ledger_parameters(self, plan) -> dict[str, Any]:
@@ -454,9 +456,6 @@ class DPAL(method.Method):
       "label_scale": self.noise.label_scale,
       "sampler": plan.sampler.describe(),
     }
-
-  def spent_dp_epsilon(self, steps: int) -> None:
-    """No finite figure is known."""
 
   def count_steps(self, steps: int, sessions: int) -> None:
     """Notes steps and sessions."""

@@ -27,40 +27,55 @@ _ATTACK_STREAM, _COPIES_STREAM = 1, 2  # of the rows' seed
 
 
 @dataclasses.dataclass(frozen=True)
+class Moments:
+  """Settings of the patch moments of `SoundDPAL`, and of the filters.
+
+  Attributes:
+    mechanism: "gaussian", or "laplace" for a release that is pure DP.
+    dp_epsilon: of the release of the moments on its own.
+    clip: bound on one image's part of the moments.
+    features: "pca", or "taylor", which minimises DPAL's own objective.
+    whitening_floor: how far weak directions are scaled up; 1 hardly at all.
+  """
+
+  mechanism: str = "gaussian"
+  dp_epsilon: float = 0.1
+  clip: float = 3.0
+  features: str = "pca"
+  whitening_floor: float = 0.1
+
+  def __post_init__(self):
+    validate.one_of(moments_lib.MECHANISMS, mechanism=self.mechanism)
+    validate.one_of(("pca", "taylor"), features=self.features)
+    validate.positive(
+      dp_epsilon=self.dp_epsilon,
+      clip=self.clip,
+      whitening_floor=self.whitening_floor,
+    )
+
+
+MOMENTS = Moments()
+
+
+@dataclasses.dataclass(frozen=True)
 class SoundDPALConfig(dp_sgd.BudgetConfig):
   """Settings of `SoundDPAL`; the budget covers moments and gradients.
 
   Attributes:
-    moment_mechanism: "gaussian", or "laplace" for a release that is pure DP.
-    moment_dp_epsilon: of the release of the moments on its own.
-    moment_clip: bound on one image's part of the moments.
-    features: "pca", or "taylor", which minimises DPAL's own objective.
-    whitening_floor: how far weak directions are scaled up; 1 hardly at all.
+    moments: what the first layer is made of.
     adversarial_weight: xi of Eq. 9; 0 trains without adversarial examples.
     attack_steps: PGD steps of a training example.
     max_attack_eps: the attack's size is uniform below it, one draw per step.
   """
 
-  moment_mechanism: str = "gaussian"
-  moment_dp_epsilon: float = 0.1
-  moment_clip: float = 3.0
-  features: str = "pca"
-  whitening_floor: float = 0.1
+  moments: Moments = MOMENTS
   adversarial_weight: float = 1.0
   attack_steps: int = 2
   max_attack_eps: float = 0.3
 
   def __post_init__(self):
     super().__post_init__()
-    validate.one_of(
-      moments_lib.MECHANISMS, moment_mechanism=self.moment_mechanism
-    )
-    validate.one_of(("pca", "taylor"), features=self.features)
-    validate.positive(
-      moment_dp_epsilon=self.moment_dp_epsilon,
-      moment_clip=self.moment_clip,
-      whitening_floor=self.whitening_floor,
-    )
+    validate.instance(Moments, moments=self.moments)
     validate.non_negative(
       adversarial_weight=self.adversarial_weight,
       max_attack_eps=self.max_attack_eps,
@@ -147,7 +162,7 @@ class SoundDPAL(dp_sgd.DPSGD):
 
   def begin(self, x, y, value_range) -> None:
     """Releases the moments and sets the first layer from them."""
-    config, kernel = self.config, self._first.kernel
+    settings, kernel = self.config.moments, self._first.kernel
     query = self.moment_query(value_range)
     moments, releases = self.outlet.once(
       "moments", lambda key: query.release(x, key), self._moment_settings()
@@ -160,8 +175,8 @@ class SoundDPAL(dp_sgd.DPSGD):
       moments,
       kernel.shape[-1],
       value_range,
-      config.features,
-      config.whitening_floor,
+      settings.features,
+      settings.whitening_floor,
       paired=self._first.activation is tf.keras.activations.relu,
     )
     kernel.assign(filters.kernel.reshape(kernel.shape))
@@ -170,23 +185,23 @@ class SoundDPAL(dp_sgd.DPSGD):
 
   def moment_query(self, value_range=(0.0, 1.0)) -> moments_lib.PatchMoments:
     """The release of the moments; its cost does not depend on the range."""
-    config, kernel = self.config, self._first.kernel
+    settings, kernel = self.config.moments, self._first.kernel
     convolution = len(kernel.shape) == 4
     return moments_lib.PatchMoments(
       tuple(kernel.shape[:2]) if convolution else None,
       tuple(self._first.strides) if convolution else (1, 1),
       tuple(value_range),
-      config.moment_clip,
-      config.moment_mechanism,
-      config.moment_dp_epsilon,
-      config.dp_delta,
+      settings.clip,
+      settings.mechanism,
+      settings.dp_epsilon,
+      self.config.dp_delta,
     )
 
   def _moment_settings(self) -> dict[str, Any]:
     """What the cost of one release depends on."""
     return {
-      "mechanism": self.config.moment_mechanism,
-      "clip": self.config.moment_clip,
+      "mechanism": self.config.moments.mechanism,
+      "clip": self.config.moments.clip,
       "noise_multiplier": self.moment_query().noise.noise_multiplier,
     }
 
@@ -197,7 +212,7 @@ class SoundDPAL(dp_sgd.DPSGD):
       record = {**self._moment_settings(), "releases": 1}
     name = "patch moments"
     description = "sum of clipped second moments of patches, plus noise"
-    if self.config.moment_mechanism == "laplace":
+    if self.config.moments.mechanism == "laplace":
       return privacy.Release(
         name,
         dp_epsilon=1 / record["noise_multiplier"],
