@@ -72,6 +72,10 @@ _OF_A_TYPE = {
   "ramp_lib.Ramp": "settings",
   "objective_lib.Objective": "settings",
   "noise_layer.NoiseLayer": "settings",
+  "Reading": "settings",
+  "ClaimedRobustness": "settings",
+  "MeasuredRedistribution": "settings",
+  "ReleasedRedistribution": "settings",
 }
 
 # Fields with another range than that of their type: by name, or by class and
@@ -96,13 +100,14 @@ _RANGES = {
   "learning_rate_drops": "drops",
   "margin_floor": "float >= 0",
   "momentum": "0 <= float < 1",
+  "mse_share": "0 < float < 1",
   "natural_share": "0 <= float <= 1",
   "natural_term_weight": "float >= 0",
   "net_seed": "int >= 0",
   "noise_after": "int >= 0",
   "noise_multiplier": "float >= 0",
   "radii": "floats >= 0",
-  "redistribution_steps": "int >= 0",
+  "throwaway_steps": "int >= 0",
   "regularizer_weight": "float >= 0",
   "relevance_floor": "0 < float <= 1",
   "rho": "0 < float <= 1",
@@ -130,7 +135,7 @@ _RANGES = {
   "Release.name": "text",
   "ClaimedSizes.attack_eps": "float > 0",
   "SoundDPALConfig.max_attack_eps": "float >= 0",
-  "SoundSecureSGDConfig.redistribution_power": "|float| <= 4",
+  "ReleasedRedistribution.power": "|float| <= 4",
   "VerifiedBound.attack_eps": "float > 0",
   "ClaimedInference.attack_eps": "float > 0",
 }

@@ -63,6 +63,9 @@ _HOMES = {
     "PrivatePixelDPConfig",
   ),
   "secure_sgd.config": (
+    "ClaimedRobustness",
+    "MeasuredRedistribution",
+    "ReleasedRedistribution",
     "SecureSGDConfig",
     "SoundSecureSGDConfig",
   ),
@@ -71,6 +74,7 @@ _HOMES = {
   "secure_sgd.sound": ("SoundSecureSGD",),
   "transdenoiser.config": (
     "DenoisedSmoothingConfig",
+    "Reading",
     "SoundTransDenoiserConfig",
     "TransDenoiserConfig",
   ),

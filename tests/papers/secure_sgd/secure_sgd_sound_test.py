@@ -22,16 +22,15 @@ pytestmark = pytest.mark.usefixtures("checked_once")
 BASE = papers.SoundSecureSGDConfig(
   dp_epsilon=4.0,
   dp_delta=1e-3,
-  redistribution_dp_epsilon=1.0,
+  redistribution=papers.ReleasedRedistribution(release_dp_epsilon=1.0),
   sampler="full_batch",  # calibrates in no time
   batch_size=16,
   epochs=4,
-  num_selection=20,
-  num_estimation=200,
   accountant="rdp",
   seed=0,
 )
-PRIVATE = dataclasses.replace(BASE, redistribution="private")
+PRIVATE = BASE.changed(kind="private")
+FEW = {"num_selection": 20, "num_estimation": 200}
 R = np.array([0.5, 1.0, 1.5, 0.4, 1.6])
 
 
@@ -200,7 +199,10 @@ def failure_rate(method, direction, distance, **changes):
   side = rng.choice([-1.0, 1.0], COUNT)
   x = np.outer(side * distance, direction).astype("float32")
   certificate = dataclasses.replace(
-    method.certifier(confidence=1 - ALPHA, num_estimation=100), **changes
+    method.certifier(
+      num_selection=20, num_estimation=100, confidence=1 - ALPHA
+    ),
+    **changes,
   )
   rows = certificate.certify(method, x)
   return np.mean(
@@ -219,7 +221,7 @@ def test_certificate_keeps_its_confidence_and_is_not_idle():
   # Falsification: the norm that a uniform r would have, and 3/4 of the true
   # one, which the extra 2% of its bound cannot hide.
   true = method.certifier().operator_norm
-  uniform = method._place.norms(np.ones(4)).bound("l2", "l2")
+  uniform = method.place.norms(np.ones(4)).bound("l2", "l2")
   for wrong in (uniform, 0.75 * true):
     assert wrong < 0.9 * true
     rate = failure_rate(method, direction, distance, operator_norm=wrong)
@@ -231,7 +233,7 @@ def test_certificate_keeps_its_confidence_and_is_not_idle():
 
 def importance(method, rows):
   x, y = arrays()
-  return method._importance(x[rows], y[rows])
+  return method.importance(x[rows], y[rows])
 
 
 def test_one_example_moves_the_sum_by_at_most_the_clip_norm():
@@ -242,11 +244,10 @@ def test_one_example_moves_the_sum_by_at_most_the_clip_norm():
     np.linalg.norm(whole - importance(method, np.delete(rows, row)))
     for row in range(0, 64, 7)
   ]
-  clip_norm = PRIVATE.redistribution_clip_norm
+  clip_norm = PRIVATE.redistribution.release_clip_norm
   assert max(moves) <= clip_norm * (1 + 1e-9)
   assert min(moves) > 0.99 * clip_norm  # far below the gradients' own norms
-  x, y = arrays()
-  loose = method._importance(x, y, clip_norm=1e6)
+  loose = importance(build(PRIVATE.changed(release_clip_norm=1e6)), rows)
   assert np.linalg.norm(loose) > 10 * clip_norm
 
 
@@ -269,17 +270,17 @@ def test_release_noise_has_its_law():
   method = build(PRIVATE)
   x, y = arrays()
   exact = importance(method, np.arange(64))
-  method._importance = lambda x, y: exact  # saves time; 400 releases of 5
+  method.importance = lambda x, y: exact  # saves time; 400 releases of 5
   keys = map(randomness.Key.of, range(400))
-  draws = [method._release(x, y, key) - exact for key in keys]
+  draws = [method.noisy_importance(x, y, key) - exact for key in keys]
   rejects_other_scales(np.ravel(draws), method.mechanism.stddev)
 
 
 @pytest.mark.parametrize("power", [-2.0, 1.0, 2.0])
 def test_redistribution_is_positive_and_sums_to_the_units(power):
-  method = build(dataclasses.replace(PRIVATE, redistribution_power=power))
+  method = build(PRIVATE.changed(power=power))
   for released in ([-5.0, -1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 3.0, -2.0, 9.0]):
-    spread = method._spread(np.array(released))
+    spread = method.redistribution_of(np.array(released))
     assert spread.sum() == pytest.approx(5)
     assert spread.min() > 0
   assert (np.diff(spread[[1, 0, 2, 4]]) * power > 0).all()
@@ -328,7 +329,7 @@ def test_public_data_cost_nothing_and_are_assumed_public():
   x, y = arrays(seed=9)
   method = fitted(given={"public_data": (x, y)})
   expected = build()
-  spread = expected._spread(expected._importance(x, y))
+  spread = expected.redistribution_of(expected.importance(x, y))
   np.testing.assert_allclose(method.redistribution, spread, rtol=1e-5)
   statement = method.privacy_statement()
   assert "redistribution vector that was given" in statement.text()
@@ -341,11 +342,11 @@ def test_a_resumed_run_keeps_r_and_pays_once(tmp_path):
   released = np.load(tmp_path / "redistribution.npy")
   again = fitted(PRIVATE, run_dir=tmp_path, resume=True)
   np.testing.assert_allclose(
-    again.redistribution, again._spread(released), rtol=1e-5
+    again.redistribution, again.redistribution_of(released), rtol=1e-5
   )
   assert again.run_record["redistribution_releases"] == 1
   assert again.run_record["steps"] == 4
-  other = dataclasses.replace(PRIVATE, redistribution_dp_epsilon=2.0)
+  other = PRIVATE.changed(release_dp_epsilon=2.0)
   with pytest.raises(ValueError, match=r"_dp_epsilon: 1\.0 -> 2\.0"):
     fitted(other, run_dir=tmp_path, resume=True)
 
@@ -355,7 +356,7 @@ def test_a_release_lost_in_a_crash_is_paid_for_again(tmp_path, monkeypatch):
     raise KeyboardInterrupt
 
   with monkeypatch.context() as patch:
-    patch.setattr(papers.SoundSecureSGD, "_release", crash)
+    patch.setattr(papers.SoundSecureSGD, "noisy_importance", crash)
     with pytest.raises(KeyboardInterrupt):
       fitted(PRIVATE, run_dir=tmp_path)
   method = fitted(PRIVATE, run_dir=tmp_path, resume=True)
@@ -378,7 +379,8 @@ def test_file_predicts_certifies_and_states_the_same(tmp_path, config):
   np.testing.assert_array_equal(loaded.redistribution, method.redistribution)
   assert loaded.privacy_statement() == method.privacy_statement()
   assert loaded.certifier() == method.certifier()
-  rows = [m.certifier().certify(m, x[:3], y[:3]) for m in (method, loaded)]
+  both = (method, loaded)
+  rows = [m.certifier(**FEW).certify(m, x[:3], y[:3]) for m in both]
   rows = [[dataclasses.replace(r, seconds=0.0) for r in part] for part in rows]
   assert rows[0] == rows[1]
   assert {row.kind for row in rows[0]} == {"proven"}
@@ -403,7 +405,8 @@ def test_a_convolutional_network_with_dropout_can_be_trained():
   for old, new in zip(before, net.trainable_variables):
     assert np.abs(old - new).max() > 0
   assert method.redistribution.shape == (8, 8, 32)
-  assert len(method.certifier("linf").certify(method, images()[0][:2])) == 2
+  certificate = method.certifier("linf", **FEW)
+  assert len(certificate.certify(method, images()[0][:2])) == 2
 
 
 def test_a_denoiser_is_trained_and_the_classifier_stays(tmp_path):
@@ -434,7 +437,7 @@ def test_a_denoiser_is_trained_and_the_classifier_stays(tmp_path):
   found = method.logits_with_noise(x, hidden_noise=noise)
   np.testing.assert_allclose(found, expected, atol=1e-4)
   certificate = method.certifier()
-  norms = method._place.norms(method.hidden_stddev().numpy())
+  norms = method.place.norms(method.hidden_stddev().numpy())
   assert certificate.operator_norm / certificate.scale == pytest.approx(
     norms.bound("l2", "l2"), rel=1e-4
   )
@@ -472,7 +475,7 @@ def test_a_public_r_and_a_private_one_exclude_each_other():
 
 def test_nothing_is_released_where_the_plan_or_the_data_do_not_fit(tmp_path):
   folder = tmp_path / "run"
-  config = dataclasses.replace(PRIVATE, redistribution_dp_epsilon=50.0)
+  config = PRIVATE.changed(release_dp_epsilon=50.0)
   with pytest.raises(ValueError, match="dp_epsilon"):
     fitted(config, run_dir=folder)
   x, y = arrays()
