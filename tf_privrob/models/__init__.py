@@ -6,6 +6,8 @@ from tf_privrob.models.denoiser import denoised_classifier
 from tf_privrob.models.denoiser import denoiser_of
 from tf_privrob.models.files.loading import load_classifier
 from tf_privrob.models.files.loading import load_model
+from tf_privrob.models.files.trained_on import trained_on
+from tf_privrob.models.files.trained_on import write_trained
 from tf_privrob.models.fingerprint import fingerprint
 from tf_privrob.models.fingerprint import fingerprint_of
 from tf_privrob.models.fingerprint import model_hash
@@ -78,8 +80,10 @@ __all__ = [
   "signs_of_training",
   "small_dual_resnet",
   "smooth_denoiser",
+  "trained_on",
   "tutorial_cnn",
   "vgg_cifar10",
   "wide_resnet",
+  "write_trained",
   "yale_cnn",
 ]
