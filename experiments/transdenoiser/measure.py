@@ -58,6 +58,7 @@ def train_public(scale, parts: Parts, folder) -> dict:
     augmentation=scale.public_augmentation,
     path=folder.file(CLASSIFIER),
   )
+  network = models.load_model(folder.file(CLASSIFIER))
   return {
     "label": "public classifier, clean inputs",
     "weights": models.fingerprint(network),

@@ -11,6 +11,7 @@ from tf_privrob.models.files.trained_on import write_trained
 from tf_privrob.models.fingerprint import fingerprint
 from tf_privrob.models.fingerprint import fingerprint_of
 from tf_privrob.models.fingerprint import model_hash
+from tf_privrob.models.folding import folded
 from tf_privrob.models.fresh import redraw
 from tf_privrob.models.logits import as_logits
 from tf_privrob.models.logits import returns_probabilities
@@ -59,6 +60,7 @@ __all__ = [
   "fashion_mnist_cnn",
   "fingerprint",
   "fingerprint_of",
+  "folded",
   "ibp_large",
   "ibp_medium",
   "ibp_small",

@@ -29,8 +29,9 @@ def train_public_classifier(
     batch_size: examples a step.
     learning_rate: at the start.
     augmentation: one of `data.AUGMENTATIONS` for images, or "none".
-    path: the .keras file to write, without the optimizer's state, but with
-      hashes of the examples, by which a private training knows them.
+    path: the .keras file to write: without the optimizer's state, batch
+      normalisation folded into the layers before it, and with hashes of the
+      examples, by which a private training knows them.
 
   Returns:
     seconds, train_loss, test_accuracy and the settings, ready for JSON.
@@ -65,7 +66,7 @@ def train_public_classifier(
   seconds = time.monotonic() - started
   if path is not None:
     seen = data.examples_of(dataset)
-    models.write_trained(path, network, seen)
+    models.write_trained(path, models.folded(network), seen)
   _, accuracy = trainer.evaluate(
     dataset.x_test, dataset.y_test, batch_size=500, verbose=0
   )
