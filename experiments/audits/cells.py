@@ -266,11 +266,8 @@ def secure_sgd() -> audit_steps.Runs:
   from tf_privrob import methods
 
   x, y, network = _cancelling()
-  config = dataclasses.replace(
-    methods.preset("secure_sgd", "mnist_released"),
-    redistribution_sum=None,
-    dp_epsilon=10.0,
-    epochs=1,
+  config = methods.preset("secure_sgd", "mnist_released").changed(
+    total=None, dp_epsilon=10.0, epochs=1
   )
   method = papers.SecureSGD(network, config, redistribution=np.ones(3))
   worlds = audit_steps.Worlds(x, y, (x[-1], 1 - y[-1]))

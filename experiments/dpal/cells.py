@@ -123,7 +123,7 @@ _CIFAR_SOUND = {**_CIFAR_SGD, "augmentation_stddev": 0.25, "clip": 12.0}
 # needs days; with this one its step learns. Both on MNIST only.
 _PIXELDP = {"construction_size": 0.1}
 _PIXELDP_LINF = {**_PIXELDP, "attack_norm": "linf"}
-_SECURE_SGD = {"l2_clip_norm": 0.1, "redistribution_steps": 100, "epochs": 6.0}
+_SECURE_SGD = {"l2_clip_norm": 0.1, "throwaway_steps": 100, "epochs": 6.0}
 # A smoke test sees the machinery at work, no more.
 _CIFAR_TINY = {"batch_size": 30, "steps": 3}
 _CIFAR_SHORT = {"batch_size": 64, "epochs": 0.004}

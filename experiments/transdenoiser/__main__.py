@@ -41,6 +41,11 @@ class Experiment(grid_models.ModelExperiment):
   _public = None
 
   @classmethod
+  def scale_of(cls, scale_name: str, dataset: str):
+    """The sizes of a scale; images in colour have recipes of their own."""
+    return transdenoiser_cells.scale_of(scale_name, dataset)
+
+  @classmethod
   def stand_in(cls, scale_name: str, dataset: str):
     """Two parts of data that are not loaded."""
     named = grid_models.Named(dataset)

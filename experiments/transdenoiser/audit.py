@@ -91,14 +91,16 @@ def make_branch():
   config = papers.TransDenoiserConfig(
     **_settings(
       len(records),
-      xi_low=xi,
       xi_up=xi,
       input_stddev=_STDDEV,
       l2_clip_norm=_CLIP,
-      units="sum",
-      amplification="none",
-      noise_per="batch",
-      num_slices=1,
+      reading=papers.Reading(
+        xi_low=xi,
+        units="sum",
+        amplification="none",
+        noise_per="batch",
+        num_slices=1,
+      ),
     )
   )
   network = _denoised(_identity_denoiser(_SIDE))
@@ -110,7 +112,12 @@ def make_group():
   denoiser = _bent_denoiser(_WIDE, _UNITS)
   records = _records_by_sign(denoiser)
   config = papers.TransDenoiserConfig(
-    **_settings(len(records), xi_up=10.0, input_stddev=_STDDEV, num_slices=2)
+    **_settings(
+      len(records),
+      xi_up=10.0,
+      input_stddev=_STDDEV,
+      reading=papers.Reading(num_slices=2),
+    )
   )
   return papers.TransDenoiser(_denoised(denoiser), config), records
 

@@ -9,11 +9,12 @@ from typing import Optional
 
 from experiments.grid import engine as grid
 
-DATASETS = ("digits", "mnist", "mnist_5k")
+DATASETS = ("digits", "mnist", "mnist_5k", "cifar10")
 DP_DELTA = 1e-5
 PUBLIC_SHARE = 0.5  # of the training images, for the frozen classifier
 ATTACKS = ("fgsm", "ifgsm", "mim", "madry")
 PUBLIC = "public"
+EVERY_PART = ("certify", "attack")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Recipe:
     network: by name, trained from scratch.
     certificate: "smoothing", or "own": from noise inside the network.
     has_budget: whether it is trained anew for each dp_epsilon.
+    swept: whether that is done for the budgets after the first one, too.
+    parts: what is measured: "certify", "attack", or both.
     value_range: of its inputs; radii and attacks are in units of [0, 1].
     num_images: with certificates; None: those of the scale.
   """
@@ -41,6 +44,8 @@ class Recipe:
   network: Optional[str] = None
   certificate: str = "smoothing"
   has_budget: bool = True
+  swept: bool = True
+  parts: tuple[str, ...] = EVERY_PART
   value_range: tuple[float, float] = (0.0, 1.0)
   num_images: Optional[int] = None
 
@@ -60,6 +65,7 @@ class Scale:
     recipes: by the name that cells have.
     classifier: network of the frozen classifier, by name.
     public_epochs: of its training.
+    public_augmentation: of its training images.
     num_images: test images with certificates, evenly spread.
     draws: estimation draws of a certificate.
     attack_norms: l_2 sizes of the attacks.
@@ -82,6 +88,7 @@ class Scale:
   eot_draws: int
   verdict_draws: int
   classifier: str = "residual_mnist"
+  public_augmentation: str = "shift"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,10 +125,12 @@ def cells(scale: Scale) -> list[Cell]:
     first = dp_epsilon == scale.dp_epsilons[0]
     norms = scale.attack_norms if first else (scale.swept_norm,)
     for name, recipe in scale.recipes.items():
-      if not (first or recipe.has_budget):
+      if not (first or (recipe.has_budget and recipe.swept)):
         continue
       budget = dp_epsilon if recipe.has_budget else None
       parts = ["train", "certify", *(f"attack-{norm:g}" for norm in norms)]
+      wanted = ("train", *recipe.parts)
+      parts = [part for part in parts if part.split("-")[0] in wanted]
       found += [Cell(name, budget, part) for part in parts]
   return found
 
@@ -138,59 +147,112 @@ def settings(cell: Cell, scale: Scale, num_train: int):
     changes["dp_epsilon_labels"] = 0.05 * cell.dp_epsilon
   elif cell.dp_epsilon is not None:
     changes.update(dp_epsilon=cell.dp_epsilon, dp_delta=DP_DELTA)
-  config = dataclasses.replace(config, **changes)
+  if hasattr(config, "changed"):
+    config = config.changed(**changes)
+  else:
+    config = dataclasses.replace(config, **changes)
   most = max(num_train // 4, 1)
   if recipe.method == "dpal":
     most -= most % 3  # a third of a batch for each attack
   return dataclasses.replace(config, batch_size=min(config.batch_size, most))
 
 
-def _recipes(size: str, few: int, **changes) -> dict[str, Recipe]:
-  """TransDenoiser, its ablations, its heir, and the paper's baselines.
+_QUIET = 0.1  # input noise of the paper's attacked models of CIFAR-10
+
+
+def _trans(label: str, preset: str, **changes) -> Recipe:
+  """A denoiser that TransDenoiser or one of its heirs trains."""
+  return Recipe(label, "transdenoiser", preset, changes, "smooth_denoiser")
+
+
+def _but(recipe: Recipe, **fields) -> Recipe:
+  return dataclasses.replace(recipe, **fields)
+
+
+def _kept(label: str, preset: str, refresh: int, **changes) -> Recipe:
+  """TransDenoiser, but for S_min, which several steps share."""
+  label = f"{label}, S_min of every {refresh} steps"
+  return _trans(label, preset, refresh_every=refresh, **changes)
+
+
+def _denoisers(size: str, refresh: int, **changes) -> dict[str, Recipe]:
+  """TransDenoiser, its ablations, its heir, and the reference without privacy.
 
   Args:
-    size: "mnist" or "mnist_5k": a family of presets.
-    few: images certified where noise is inside the network.
-    **changes: to all settings of denoisers, but those of TransDenoiser as
-      published: the length of its training is that of its preset.
+    size: "mnist", "mnist_5k" or "cifar10": a family of presets.
+    refresh: steps that share one S_min, where a recipe is not Algorithm 1.
+    **changes: to all settings but those of TransDenoiser and of sepdp, whose
+      length is what their budgets pay for, or that of their presets.
   """
-
-  def trans(label, preset, denoiser="smooth_denoiser", **more):
-    if not preset.endswith("_paper"):
-      more = {**changes, **more}
-    return Recipe(label, "transdenoiser", preset, more, denoiser)
-
-  def once(recipe):
-    return dataclasses.replace(recipe, has_budget=False)
-
-  own = {"certificate": "own", "num_images": few}
-  scratch = "mnist" if size == "mnist" else "mnist_5k"
+  paper, once = f"{size}_paper", {"has_budget": False}
+  first = {"swept": False}
   return {
-    "paper": trans("TransDenoiser", f"{size}_paper"),
-    "paper_once": trans(
-      "TransDenoiser without the factor T",
-      f"{size}_paper",
-      amplification="none",
+    "paper": _but(_trans("TransDenoiser", paper), **first),
+    "paper_kept": _kept("TransDenoiser", paper, refresh),
+    "paper_once": _but(
+      _kept(
+        "TransDenoiser without the factor T",
+        paper,
+        refresh,
+        amplification="none",
+      ),
+      **first,
     ),
-    "paper_norm": trans(
-      "TransDenoiser, layer-normalised denoiser",
-      f"{size}_paper",
-      "paper_denoiser",
+    "paper_mixed": _but(
+      _kept(
+        "TransDenoiser, M of the mean beside xi of the sum",
+        paper,
+        refresh,
+        units="mixed",
+      ),
+      **first,
     ),
-    "inp_0.1": trans(
-      "TransDenoiser, input noise 0.1", f"{size}_paper", input_stddev=0.1
+    "paper_norm": _but(
+      _trans("TransDenoiser, layer-normalised denoiser with dropout", paper),
+      denoiser="paper_denoiser_dropout",
+      **first,
     ),
-    "nodp": once(trans("nodp", f"{size}_nodp")),
-    "sepdp": trans("sepdp", f"{size}_sepdp"),
-    "sound": trans("sound, through the classifier", f"{size}_sound"),
-    "sound_mse": trans("sound, squared error", f"{size}_sound_mse"),
-    "stability": once(
-      trans("denoised smoothing, stability", f"{size}_stability")
+    "inp_0.1": _but(
+      _kept(
+        "TransDenoiser, input noise 0.1", paper, refresh, input_stddev=_QUIET
+      ),
+      **first,
     ),
+    "nodp": _but(_trans("nodp", f"{size}_nodp", **changes), **once),
+    "sepdp": _trans("sepdp", f"{size}_sepdp"),
+    "sound": _trans(
+      "sound, through the classifier", f"{size}_sound", **changes
+    ),
+    "sound_mse": _trans("sound, squared error", f"{size}_sound_mse", **changes),
+    "stability": _but(
+      _trans("denoised smoothing, stability", f"{size}_stability", **changes),
+      **once,
+    ),
+    "mse_then_stability": _but(
+      _trans(
+        "denoised smoothing, squared error, then stability",
+        f"{size}_mse_then_stability",
+        **changes,
+      ),
+      **once,
+    ),
+  }
+
+
+def _secure_sgd(preset: str, few: int, **changes) -> dict[str, Recipe]:
+  """SecureSGD in its sound form: from scratch, and as a denoiser.
+
+  Args:
+    preset: of the one from scratch.
+    few: images certified, since noise is inside the network.
+    **changes: to the settings of both.
+  """
+  own = {"certificate": "own", "num_images": few}
+  return {
     "secure_sgd_sct": Recipe(
       "SecureSGD from scratch, sound",
       "secure_sgd",
-      f"{scratch}_sound",
+      preset,
       {"hidden_noise": 0.75, **changes},
       network="tutorial_cnn_tanh",
       **own,
@@ -203,22 +265,77 @@ def _recipes(size: str, few: int, **changes) -> dict[str, Recipe]:
       denoiser="convolutional_denoiser",
       **own,
     ),
-    "stobatch": Recipe(
-      "StoBatch",
-      "dpal",
-      scratch,
-      {"batch_order": "partition"},
-      network="dpal_mnist_bn",
-      value_range=(-1.0, 1.0),
-      **own,
-    ),
+  }
+
+
+def _recipes(size: str, few: int, refresh: int, **changes) -> dict[str, Recipe]:
+  """All methods of the paper's figures on MNIST.
+
+  Args:
+    size: "mnist" or "mnist_5k": a family of presets.
+    few: images certified where noise is inside the network.
+    refresh: see `_denoisers`.
+    **changes: see `_denoisers`.
+  """
+  stobatch = Recipe(
+    "StoBatch",
+    "dpal",
+    size,
+    {"batch_order": "partition"},
+    network="dpal_mnist_bn",
+    certificate="own",
+    num_images=few,
+    value_range=(-1.0, 1.0),
+  )
+  return {
+    **_denoisers(size, refresh, **changes),
+    **_secure_sgd(f"{size}_sound", few, **changes),
+    "stobatch": stobatch,
+  }
+
+
+def _in_colour(few: int, refresh: int, **changes) -> dict[str, Recipe]:
+  """The same on CIFAR-10, without StoBatch.
+
+  The paper certifies models of input noise 0.25 and attacks others of 0.1.
+
+  Args:
+    few: images certified where noise is inside the network.
+    refresh: steps that share one S_min: computing it takes seconds.
+    **changes: to all settings, whose length is else what their budget pays for.
+  """
+  every = _denoisers("cifar10", refresh, **changes)
+  names = ("nodp", "sepdp", "sound", "stability")
+  found = {
+    name: _but(every[name], swept=False, changes=changes) for name in names
+  }
+  paper = _kept("TransDenoiser", "cifar10_paper", refresh, **changes)
+  found["paper_kept"] = _but(paper, swept=False)
+  found["norm"] = _but(
+    found["sepdp"],
+    label="sepdp, layer-normalised denoiser with dropout",
+    denoiser="paper_denoiser_dropout",
+  )
+  quiet = {}
+  for name in ("nodp", "sepdp", "paper_kept"):
+    label = f"{found[name].label}, input noise {_QUIET}"
+    less = {**found[name].changes, "input_stddev": _QUIET}
+    quiet[f"{name}_0.1"] = _but(
+      found[name], label=label, changes=less, parts=("attack",), swept=True
+    )
+    found[name] = _but(found[name], parts=("certify",))
+  quiet["inp_0.1"] = _but(quiet.pop("paper_kept_0.1"), parts=EVERY_PART)
+  return {
+    **found,
+    **quiet,
+    **_secure_sgd("mnist_sound", few, **changes),
   }
 
 
 SCALES = {
   "smoke": Scale(
     dp_epsilons=(3.0,),
-    recipes=_recipes("mnist_5k", 10, epochs=2.0),
+    recipes=_recipes("mnist_5k", 10, 10, epochs=2.0),
     public_epochs=2,
     num_images=40,
     draws=1_000,
@@ -231,7 +348,7 @@ SCALES = {
   ),
   "small": Scale(
     dp_epsilons=(1.0, 3.0),
-    recipes=_recipes("mnist", 50, epochs=5.0),
+    recipes=_recipes("mnist", 50, 50, epochs=5.0),
     public_epochs=4,
     num_images=200,
     draws=1_000,
@@ -244,7 +361,7 @@ SCALES = {
   ),
   "full": Scale(
     dp_epsilons=(1.0, 0.5, 2.0, 3.0),
-    recipes=_recipes("mnist", 100),
+    recipes=_recipes("mnist", 100, 10),
     public_epochs=8,
     num_images=500,
     draws=10_000,
@@ -256,3 +373,40 @@ SCALES = {
     verdict_draws=100,
   ),
 }
+_CIFAR = {
+  "classifier": "vgg_cifar10_narrow",
+  "public_augmentation": "shift4_flip",
+}
+_CIFAR_SCALES = {
+  "smoke": dataclasses.replace(
+    SCALES["smoke"],
+    **_CIFAR,
+    recipes=_in_colour(10, 10, epochs=0.05),
+    public_epochs=1,
+    num_images=10,
+    draws=100,
+    num_attacked=10,
+    attack_steps=2,
+    eot_draws=2,
+    verdict_draws=10,
+  ),
+  "small": dataclasses.replace(
+    SCALES["small"],
+    **_CIFAR,
+    recipes=_in_colour(50, 50, epochs=5.0),
+    public_epochs=10,
+  ),
+  "full": dataclasses.replace(
+    SCALES["full"],
+    **_CIFAR,
+    recipes=_in_colour(100, 50),
+    public_epochs=40,
+    attack_norms=(0.25, 0.5, 1.0, 2.0),
+    draws=1_000,
+  ),
+}
+
+
+def scale_of(name: str, dataset: str) -> Scale:
+  """The sizes of a scale; images in colour have recipes of their own."""
+  return (_CIFAR_SCALES if dataset == "cifar10" else SCALES)[name]

@@ -8,7 +8,6 @@ import numpy as np
 
 from experiments.grid import work
 from experiments.transdenoiser import cells as transdenoiser_cells
-from tf_privrob import files
 from tf_privrob.runs import train as training
 
 CLASSIFIER = "classifier.keras"
@@ -52,10 +51,14 @@ def train_public(scale, parts: Parts, folder) -> dict:
     scale.classifier, dataset.input_shape, dataset.num_classes, 0
   )
   public_training.train_public_classifier(
-    network, dataset, scale.public_epochs, seed=0
+    network,
+    dataset,
+    scale.public_epochs,
+    seed=0,
+    augmentation=scale.public_augmentation,
+    path=folder.file(CLASSIFIER),
   )
-  folder.path.mkdir(parents=True, exist_ok=True)
-  files.write_model(folder.file(CLASSIFIER), network)
+  network = models.load_model(folder.file(CLASSIFIER))
   return {
     "label": "public classifier, clean inputs",
     "weights": models.fingerprint(network),
@@ -105,8 +108,9 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
   recipe = scale.recipes.get(cell.recipe, transdenoiser_cells.ALONE)
   dataset = _in_range(parts.private, recipe)
   rows = work.chosen_rows(dataset, recipe.num_images or scale.num_images)
+  certifier = _certifier(recipe, scale, model)
   found = certify.run(
-    _certifier(recipe, scale, model),
+    certifier,
     model,
     dataset.x_test[rows],
     dataset.y_test[rows],
@@ -115,6 +119,7 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
   unit = unit_of(recipe)
   found = [dataclasses.replace(row, radius=row.radius / unit) for row in found]
   largest = max(row.radius for row in found)
+  reach = _reach(certifier, dataset.x_test[0].size) / unit
   radii = np.arange(0, largest + _STEP, _STEP).round(2)
   return {
     "count": len(found),
@@ -124,7 +129,8 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
     "draws": scale.draws,
     "mean_radius": certify.mean_certified_radius(found),
     "largest_radius": largest,
-    "curve": certify.certified_accuracy(found, radii.tolist()),
+    "reach": reach,
+    "curve": certify.certified_accuracy(found, radii[radii <= reach].tolist()),
   }
 
 
@@ -140,6 +146,18 @@ def _certifier(recipe, scale, model):
   if recipe.certificate == "own":
     return model.certifier(norm="l2", num_estimation=scale.draws)
   return model.certifier(num_estimation=scale.draws)
+
+
+def _reach(certifier, num_features: int) -> float:
+  """The radius of a unanimous vote: so many draws certify no larger one."""
+  from tf_privrob import binomial
+
+  if hasattr(certifier, "largest_radius"):
+    return certifier.largest_radius
+  # Half of what may fail for the class, half for its rival: single_layer.
+  failing = (1 - certifier.confidence) / 2
+  least = binomial.unanimous(certifier.num_estimation, failing)
+  return certifier.radius(least, 1 - least, num_features)
 
 
 def attack_cell(cell, scale, parts: Parts, model, classifier) -> dict:

@@ -8,12 +8,15 @@ from typing import Any
 
 from experiments.grid import page as grid_page
 from experiments.grid import plots as grid_plots
+from experiments.grid import sheets
 from experiments.transdenoiser import cells as transdenoiser_cells
 from tf_privrob.report import formats
 
+PUBLISHED = sheets.published(__file__)
 Results = Mapping[str, Mapping[str, Any]]
 Table = grid_page.Table
 _RADII = (0.0, 0.25, 0.5, 0.75)
+_BEYOND = "beyond"  # what so many draws can certify
 _SIZE = (11.5, 6.4)  # of figures, in inches
 _WHO = ["method", *grid_page.BUDGETS]
 _WAYS = {"transfer": "on the classifier", "adaptive": "through all, EOT"}
@@ -23,9 +26,10 @@ def tables(experiment, results: Results) -> list[Table]:
   """All of them, some perhaps without rows."""
   return [
     _certified_table(results),
+    _order_table(experiment, results),
     *_attack_tables(experiment, results),
     _saving_table(results),
-    _training_table(results),
+    _training_table(experiment, results),
   ]
 
 
@@ -46,22 +50,80 @@ def _who(results: Results, result) -> list[str]:
 
 
 def _certified_table(results: Results) -> Table:
+  """Radii that no vote of so many draws can reach are not shown."""
+  found = _of(results, "certify")
+  farthest = max((result["reach"] for result in found), default=0.0)
+  radii = [radius for radius in _RADII if radius <= farthest]
   rows = [
     [
       *_who(results, result),
       f"{result['count']}",
       f"{result['draws']:,}",
+      f"{result['reach']:.3f}",
       f"{result['mean_radius']:.3f}",
       *(
         grid_page.percent(grid_page.accuracy_at(result, radius))
-        for radius in _RADII
+        if radius <= result["reach"]
+        else _BEYOND
+        for radius in radii
       ),
     ]
-    for result in _of(results, "certify")
+    for result in found
   ]
-  head = [*_WHO, "images", "draws", "average certified radius"]
-  head += [f"{radius:g}" for radius in _RADII]
+  head = [*_WHO, "images", "draws", "largest possible radius"]
+  head += ["average certified radius", *(f"{radius:g}" for radius in radii)]
   return Table("Certified accuracy in % by l_2 radius, proven", head, rows)
+
+
+_ORDER = {1: "similar", 2: "significantly below"}
+
+
+def _order_table(experiment, results: Results) -> Table:
+  """What the text says of Figure 2, beside our own differences in points."""
+  paper = _paper(results, "certify")
+  rows = []
+  for row in PUBLISHED:
+    model = row.model
+    ours = _of_first_budget(experiment, results, model, "certify")
+    if (row.dataset, row.study) != (experiment["dataset"], "order"):
+      continue
+    if paper is None or ours is None:
+      continue
+    reach = min(paper["reach"], ours["reach"])
+    rows.append(
+      [
+        results[f"{ours['model']}/train"]["label"],
+        *grid_page.budgets(results[f"{ours['model']}/train"]),
+        _ORDER[row.figures["order"]],
+        *(
+          _difference(paper, ours, radius) if radius <= reach else _BEYOND
+          for radius in _RADII
+        ),
+      ]
+    )
+  head = ["method", *grid_page.BUDGETS, "Figure 2, as its text says"]
+  head += [f"ours at {radius:g}" for radius in _RADII]
+  title = "Certified accuracy beside TransDenoiser's, in points"
+  return Table(title, head, rows)
+
+
+def _paper(results: Results, part: str):
+  """A result of TransDenoiser as published, or of what stands for it."""
+  for name in ("paper", "paper_kept"):
+    found = [r for r in _of(results, part) if r["recipe"] == name]
+    if found:
+      return found[0]
+  return None
+
+
+def _of_first_budget(experiment, results: Results, recipe: str, part: str):
+  found = _first(experiment, results, part)
+  return next((r for r in found if r["recipe"] == recipe), None)
+
+
+def _difference(paper, ours, radius: float) -> str:
+  at = [grid_page.accuracy_at(result, radius) for result in (ours, paper)]
+  return f"{100 * (at[0] - at[1]):+.1f}"
 
 
 def _attack_tables(experiment, results: Results) -> Iterator[Table]:
@@ -108,7 +170,7 @@ def _saving_table(results: Results) -> Table:
   return Table("What the input noise was counted for", head, rows)
 
 
-def _training_table(results: Results) -> Table:
+def _training_table(experiment, results: Results) -> Table:
   rows = [
     [
       *_who(results, result),
@@ -123,6 +185,10 @@ def _training_table(results: Results) -> Table:
   if public:
     accuracy = grid_page.percent(public["clean"]["accuracy"])
     label = f"public classifier: {accuracy} % of clean test images"
+    known = sheets.by_value(PUBLISHED, experiment["dataset"], "clean")
+    if None in known:
+      share = grid_page.percent(known[None].figures["accuracy"])
+      label += f", the paper's {share} %"
     minutes = f"{public['seconds'] / 60:.1f}"
     rows.append([label, "public data", "public data", "-", "-", "-", "-"])
     rows[-1].append(minutes)
@@ -140,7 +206,9 @@ def notes(experiment, results: Results) -> list[str]:
     " declared public; budgets are about the others. That the two have no image"
     " in common is checked by hash.",
     "Certified radii are proven, with confidence 99.9 % for each image, and"
-    " hold whatever the weights are. They are in units of [0, 1].",
+    " hold whatever the weights are. They are in units of [0, 1]. The largest"
+    " possible one is that of a unanimous vote: beyond it nothing is certified,"
+    " whatever the model.",
     f"Budgets are at delta {delta}. A claimed budget without a proven one means"
     " that no finite bound is known; the study of audits shows what one step"
     " gives away.",

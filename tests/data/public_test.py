@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import hypothesis
@@ -123,3 +124,29 @@ def test_mnist_is_compared_in_seconds(real_data):
   started = time.monotonic()
   data.require_disjoint(public.x_train, private.x_train)
   assert time.monotonic() - started < 10
+
+
+# What a file tells of the examples that its weights have seen.
+
+
+def test_what_was_seen_is_known_by_its_hash_and_refused():
+  public, private = data.split_public(_dataset(np.arange(60) % 3), 0.5)
+  told = json.loads(json.dumps(data.examples_of(public)))
+  data.require_unseen(told, private.x_train, (0.0, 1.0))
+  some = np.concatenate([private.x_train[:7], public.x_train[3:5]])
+  with pytest.raises(ValueError, match=r"2 of 9 .* \(small\).* row 7\."):
+    data.require_unseen(told, some, (0.0, 1.0))
+  whole = np.concatenate([public.x_train, private.x_train])
+  with pytest.raises(ValueError, match="30 of 60"):
+    data.require_unseen(told, whole, (0.0, 1.0))
+
+
+def test_what_cannot_be_told_is_refused():
+  public, private = data.split_public(_dataset(np.arange(60) % 3), 0.5)
+  told = data.examples_of(public)
+  moved = private.rescaled((-1.0, 1.0))
+  with pytest.raises(ValueError, match=r"\(0\.0, 1\.0\).*\(-1\.0, 1\.0\)"):
+    data.require_unseen(told, moved.x_train, moved.value_range)
+  for change in ({"hashes": "%%%"}, {"hashes": 3}, {"value_range": None}):
+    with pytest.raises(ValueError, match="a damaged note"):
+      data.require_unseen({**told, **change}, private.x_train, (0.0, 1.0))

@@ -693,7 +693,7 @@ def test_rivals_with_noise_have_claimed_and_proven_sizes(
 ):
   monkeypatch.setattr(dpal_cells, "ATTACKS", {"fgsm": ""})
   monkeypatch.setattr(dpal_cells, "RADII", _FEW)
-  short = {"l2_clip_norm": 0.1, "redistribution_steps": 2, "epochs": 0.5}
+  short = {"l2_clip_norm": 0.1, "throwaway_steps": 2, "epochs": 0.5}
   train = {
     "secure_sgd": ("mnist_released", {**short, "batch_size": 64}),
     "pixeldp": ("mnist_5k", {"construction_size": 0.1, "epochs": 0.3}),

@@ -254,7 +254,7 @@ def test_accuracy_between_radii_is_that_of_the_larger_one():
 def test_claimed_sizes_stand_beside_proven_ones(tmp_path, digits):
   changes = {
     "l2_clip_norm": 0.1,
-    "redistribution_steps": 2,
+    "throwaway_steps": 2,
     "epochs": 2.0,
     "num_draws": 50,
     "batch_size": 64,

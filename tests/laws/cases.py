@@ -180,7 +180,7 @@ def _dp_sgd():
     "SoundSecureSGD": Case(
       papers.SoundSecureSGD,
       smooth,
-      {**_SGD, "redistribution": "private"},
+      {**_SGD, "kind": "private"},
       {"hidden_noise": 1e-9},
     ),
     "SoundAdLM": Case(papers.SoundAdLM, relu, _SGD),

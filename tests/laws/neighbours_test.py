@@ -59,6 +59,7 @@ def test_no_example_moves_a_clipped_sum_further_than_accounted(name, kind):
     ("PrivatePixelDP", {"noise": "laplace", "attack_norm": "l1"}),
     ("SoundDPAL", {"features": "taylor", "adversarial_weight": 0.5}),
     ("SoundTransDenoiser", {"objective": "stability"}),
+    ("SoundTransDenoiser", {"objective": "mse_then_stability"}),
     ("SoundTransDenoiser", {"objective": "classification"}),
     ("TransDenoiser", {"slice_clipping": "flat"}),
     ("TransDenoiser", {"units": "mean", "num_slices": 1}),

@@ -75,6 +75,10 @@ _OF_A_TYPE = {
   "Inference": "settings",
   "Moments": "settings",
   "Relevance": "settings",
+  "Reading": "settings",
+  "ClaimedRobustness": "settings",
+  "MeasuredRedistribution": "settings",
+  "ReleasedRedistribution": "settings",
 }
 
 # Fields with another range than that of their type: by name, or by class and
@@ -99,13 +103,14 @@ _RANGES = {
   "learning_rate_drops": "drops",
   "margin_floor": "float >= 0",
   "momentum": "0 <= float < 1",
+  "mse_share": "0 < float < 1",
   "natural_share": "0 <= float <= 1",
   "natural_term_weight": "float >= 0",
   "net_seed": "int >= 0",
   "noise_after": "int >= 0",
   "noise_multiplier": "float >= 0",
   "radii": "floats >= 0",
-  "redistribution_steps": "int >= 0",
+  "throwaway_steps": "int >= 0",
   "regularizer_weight": "float >= 0",
   "rho": "0 < float <= 1",
   "robust_dp_delta": "0 < float < 1",
@@ -133,7 +138,7 @@ _RANGES = {
   "Release.name": "text",
   "ClaimedSizes.attack_eps": "float > 0",
   "SoundDPALConfig.max_attack_eps": "float >= 0",
-  "SoundSecureSGDConfig.redistribution_power": "|float| <= 4",
+  "ReleasedRedistribution.power": "|float| <= 4",
   "VerifiedBound.attack_eps": "float > 0",
   "ClaimedInference.attack_eps": "float > 0",
 }

@@ -154,8 +154,8 @@ def test_claimed_sizes_are_asked_for_and_stay_claims(tmp_path):
     dp_epsilon=4.0,
     batch_size=16,
     epochs=1,
-    redistribution_steps=1,
-    num_draws=50,
+    redistribution=papers.MeasuredRedistribution(throwaway_steps=1),
+    robustness=papers.ClaimedRobustness(num_draws=50),
   )
   model = papers.SecureSGD(_network(), config)
   model.compile()

@@ -40,9 +40,8 @@ def _made(kind, settings=None, **given):
 
 _RDP = {"accountant": "rdp"}  # plans four times faster than "pld"
 _adlm = functools.partial(_made, papers.SoundAdLM, _RDP)
-_secure = functools.partial(
-  _made, papers.SecureSGD, {"redistribution_steps": 2}
-)
+_short = papers.MeasuredRedistribution(throwaway_steps=2)
+_secure = functools.partial(_made, papers.SecureSGD, {"redistribution": _short})
 _sound_secure = functools.partial(_made, papers.SoundSecureSGD, _RDP)
 
 

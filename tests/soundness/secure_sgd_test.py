@@ -61,9 +61,7 @@ def balanced(count=BATCH):
 
 
 def test_one_draw_for_all_leaves_differences_exact():
-  config = dataclasses.replace(
-    MNIST, batch_size=25, redistribution_sum=None, epochs=0.2, seed=0
-  )
+  config = MNIST.changed(batch_size=25, total=None, epochs=0.2, seed=0)
   method = papers.SecureSGD(network(), config, redistribution=np.ones(3))
   x, y = balanced()
   method.fit(x, y, verbose=0)
@@ -233,7 +231,7 @@ def worlds():
 @pytest.mark.slow
 def test_audit_of_the_released_step_refutes_its_claim():
   """400 runs of one step, of the 150,000 that a claimed 1.0 allows."""
-  config = dataclasses.replace(MNIST, redistribution_sum=None, epochs=1, seed=0)
+  config = MNIST.changed(total=None, epochs=1, seed=0)
   method = papers.SecureSGD(network(), config, redistribution=np.ones(3))
   x, y = balanced()
   method.fit(np.repeat(x, 2, axis=0), np.repeat(y, 2), verbose=0)

@@ -176,9 +176,8 @@ def test_a_redistribution_does_not_depend_on_places():
   hidden = _layers.Conv2D(10, 1, use_bias=False)(inputs)
   pooled = _layers.GlobalAveragePooling2D()(hidden)
   network = tf.keras.Model(inputs, _layers.Dense(2)(_layers.ReLU()(pooled)))
-  config = papers.SoundSecureSGD.config_class(
-    **_CONFIG, redistribution="private"
-  )
+  private = papers.ReleasedRedistribution("private")
+  config = papers.SoundSecureSGD.config_class(**_CONFIG, redistribution=private)
   place = papers.SoundSecureSGD(network, config).place
   row = np.random.default_rng(0).random((1, 6, 6, 10), np.float32)
   images, labels = np.repeat(row, 64, axis=0), np.zeros(64, np.int64)

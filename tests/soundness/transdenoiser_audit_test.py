@@ -55,8 +55,9 @@ def test_the_branch_is_decided_by_one_record():
   counts = records.sum(axis=0)
   without = counts - records[-1]
   config = method.config
+  xi_low = config.reading.xi_low
   ratio = (config.input_stddev / config.l2_clip_norm) ** 2
-  assert 4 * without.min() * ratio < config.xi_low**2 < 4 * counts.min() * ratio
+  assert 4 * without.min() * ratio < xi_low**2 < 4 * counts.min() * ratio
 
 
 # The arithmetic.

@@ -6,8 +6,6 @@ and moments are in tests/soundness/multivariate_test.py.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import tensorflow as tf
 
@@ -91,15 +89,17 @@ def test_lemma_1_the_mean_of_the_noisy_gradient_is_not_the_clean_one():
 
 def test_theorem_2_a_longer_training_has_less_noise_in_each_step():
   """T S_min: with more steps, which cost more, every step is noised less."""
-  rows, found = cases.batch(), []
-  method = cases.prepared(units="sum")
+  rows, method = cases.batch(), cases.prepared()
+  assert method.rule.amplification == method.planned_steps
   method.set_step(np.array([1, 2]), 0)
   total = method.clipped_gradients.over_chunks(
     rows[:2], rows[2], method.run_state.seed(1)
   )
-  for steps in (1, 1_000_000, 10_000_000_000):
-    method.settled_plan = dataclasses.replace(method.settled_plan, steps=steps)
-    found.append(method._extra_stddev(total).numpy())
+  smallest = method.rule.smallest(total).numpy()
+  found = [
+    papers.extra_stddev(smallest, STDDEV, 0.0, method.config.xi_up, steps)
+    for steps in (1, 1_000_000, 10_000_000_000)
+  ]
   assert np.all(found[0] > found[1])
   assert np.all(found[1] > found[2])
   assert np.all(found[2] == 0)

@@ -28,6 +28,7 @@ class Options:
     split_seed: Seed of the choice of public examples.
     network: Network by name.
     epochs: Passes over the public examples.
+    augmentation: How images are moved.
     seed: Seed of weights, order and shifts.
     out: The .keras file to write.
   """
@@ -38,6 +39,7 @@ class Options:
   split_seed: int = 0
   network: str = "residual_mnist"
   epochs: int = 8
+  augmentation: str = "shift"
   seed: int = 0
   out: Optional[str] = None
 
@@ -59,6 +61,11 @@ def main(options: Options, call: command.Call) -> None:
     options.network, public.input_shape, public.num_classes, options.seed
   )
   result = public_training.train_public_classifier(
-    network, public, options.epochs, options.seed, path=options.out
+    network,
+    public,
+    options.epochs,
+    options.seed,
+    augmentation=options.augmentation,
+    path=options.out,
   )
   print(json.dumps(result, indent=2))

@@ -39,6 +39,8 @@ class Options:
       trained as a denoiser in front of it (transdenoiser, secure_sgd).
     public_share: Share of the training data that the classifier was trained on
       and that is declared public; training uses the rest.
+    public_classifier: Why the training data of --classifier=<file> are not
+      private, where the file does not tell which they are.
     public_weights: Why the weights of --network=<file> do not depend on the
       private data; a private method then starts from them instead of drawing
       its own.
@@ -55,6 +57,7 @@ class Options:
   network: Optional[str] = None
   classifier: Optional[str] = None
   public_share: Optional[float] = None
+  public_classifier: Optional[str] = None
   public_weights: Optional[str] = None
   run_dir: Optional[str] = None
   resume: bool = False
@@ -115,11 +118,13 @@ def main(options: Options, call: command.Call) -> None:
       "value_range": options.value_range,
       "classifier": options.classifier,
       "public_share": options.public_share,
+      "public_classifier": options.public_classifier,
       "public_weights": options.public_weights,
     },
     options.classifier,
     public,
     options.public_weights,
+    options.public_classifier,
   )
   print(model.privacy_statement().text())
   print(command.next_steps(options.run_dir, "evaluate", "report"))

@@ -20,7 +20,9 @@ from tf_privrob.data.dataset import parse_range
 from tf_privrob.data.fixed import FixedBatchSampler
 from tf_privrob.data.loading import DatasetNotFoundError
 from tf_privrob.data.loading import load
+from tf_privrob.data.public import examples_of
 from tf_privrob.data.public import require_disjoint
+from tf_privrob.data.public import require_unseen
 from tf_privrob.data.public import shared_examples
 from tf_privrob.data.public import split_public
 from tf_privrob.data.sampling import FullBatchSampler
@@ -41,12 +43,14 @@ __all__ = [
   "ShuffleSampler",
   "augment",
   "default_physical_batch_size",
+  "examples_of",
   "from_arrays",
   "gather_chunks",
   "load",
   "parse_range",
   "poisson_rows",
   "require_disjoint",
+  "require_unseen",
   "shared_examples",
   "split_public",
   "whole_batches",

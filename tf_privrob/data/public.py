@@ -6,9 +6,12 @@ what is trained behind or in front of it holds only for examples it never saw.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +19,7 @@ from tf_privrob import validate
 from tf_privrob.data import dataset as dataset_lib
 
 _SHOWN = 5
+_BYTES = 16  # of the hash of an example
 
 
 def split_public(
@@ -103,6 +107,63 @@ def require_disjoint(public_x: np.ndarray, private_x: np.ndarray) -> None:
     )
 
 
+def examples_of(dataset: dataset_lib.Dataset) -> dict[str, Any]:
+  """What a file may tell of the examples that its weights were trained on.
+
+  JSON values, with a hash of every training example, by which `require_unseen`
+  knows it: for examples that are public.
+  """
+  keys = b"".join(_keys(dataset.x_train))
+  return {
+    "dataset": dataset.name,
+    "split": dataset.split,
+    "value_range": [float(end) for end in dataset.value_range],
+    "hashes": base64.b64encode(keys).decode(),
+  }
+
+
+def require_unseen(
+  seen: Mapping[str, Any],
+  private_x: np.ndarray,
+  value_range: tuple[float, float],
+) -> None:
+  """Refuses private examples that others' weights were trained on.
+
+  Args:
+    seen: what `examples_of` told of the examples behind these weights.
+    private_x: `[m, ...]`, floating point.
+    value_range: of the private examples.
+
+  Raises:
+    ValueError: If one of them was seen, or if that cannot be told.
+  """
+  try:
+    keys = base64.b64decode(seen["hashes"], validate=True)
+    known = {keys[i : i + _BYTES] for i in range(0, len(keys), _BYTES)}
+    of_seen = tuple(float(end) for end in seen["value_range"])
+  except (KeyError, TypeError, ValueError) as error:
+    raise ValueError(
+      "Expected hashes and the value range of the examples that the weights"
+      " were trained on, received a damaged note. Train them again."
+    ) from error
+  if of_seen != tuple(value_range):
+    raise ValueError(
+      f"Expected inputs in {of_seen}, the value range that the weights were"
+      f" trained on, received value_range={tuple(value_range)}: in another"
+      " range no example is recognised. Rescale the data, or train the weights"
+      " again."
+    )
+  shared = [r for r, key in enumerate(_keys(private_x)) if key in known]
+  if shared:
+    raise ValueError(
+      "Expected private examples that the weights have not seen, but"
+      f" {len(shared)} of {len(private_x)} are among those that they were"
+      f" trained on ({seen.get('dataset', 'of no name')}): the first is row"
+      f" {shared[0]}. Leave them out, as --public_share does, or train the"
+      " weights on others."
+    )
+
+
 def listed(shared: Sequence[tuple[int, int]], other: str) -> str:
   """The first of `shared_examples` in words: "17 (public 3), ..."."""
   first = [f"{row} ({other} {place})" for row, place in shared[:_SHOWN]]
@@ -143,4 +204,4 @@ def _keys(x: np.ndarray) -> list[bytes]:
   """A hash of every example; -0.0 counts as 0.0."""
   rows = np.ascontiguousarray(x.astype(np.float32) + np.float32(0))
   rows = rows.reshape(len(rows), -1)
-  return [hashlib.blake2b(row, digest_size=16).digest() for row in rows]
+  return [hashlib.blake2b(row, digest_size=_BYTES).digest() for row in rows]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tf_privrob import models
+from tf_privrob import randomness
 from tf_privrob import run_folder
 from tf_privrob.methods import settings as settings_lib
 
@@ -194,6 +195,15 @@ def bind(
         f"Cannot resume {folder}: expected {meaning}, received another."
         " Use the same, or begin a new run_dir."
       )
+
+
+def lasting_key(folder: pathlib.Path) -> randomness.Key:
+  """A secret that a run without a seed keeps under `nonprivate/`.
+
+  It is made of the random salt there, which no other file has.
+  """
+  salt = run_folder.RunFolder(folder).read_json(_FILE)["salt"]
+  return randomness.Key(bytes.fromhex(salt)).child("lasting")
 
 
 def trained_on(folder: pathlib.Path, data) -> bool | None:

@@ -574,6 +574,12 @@ class Method(tf.keras.Model):
   def begin_session(self) -> None:
     """What a method draws once, when its first session begins."""
 
+  def take_run_key(self, key: randomness.Key) -> None:
+    """What a method makes of a secret key that all sessions of a run share.
+
+    It is in no file that a run shows.
+    """
+
   def set_step(self, seed: np.ndarray, step: int) -> None:
     """Begins a step: its public seed and its number."""
     self.run_state.key.assign(seed)

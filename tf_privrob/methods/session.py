@@ -207,6 +207,7 @@ class Session:
     model, plan = self._model, self._model.settled_plan
     models.mark_released(model.network.variables, dict(model._run_record))
     self.begin_step()
+    model.take_run_key(self._lasting_key())
     model.begin_session()
     journal = journal_lib.Journal(model, self, self._folder, verbose)
     self.watch = journal_lib.Watch(model, self, active=bool(callbacks))
@@ -256,6 +257,12 @@ class Session:
       start += whole * length
     if start < end:
       yield start, 1, end - start
+
+  def _lasting_key(self) -> randomness.Key:
+    """A secret of the run: the same in all its sessions."""
+    if self._folder is None or self._model.config.seed is not None:
+      return self._root.child("lasting")
+    return identity.lasting_key(self._folder)
 
   def _training(self):
     return _Training(self._model, self)

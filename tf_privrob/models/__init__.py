@@ -8,9 +8,12 @@ from tf_privrob.models.files.importing import import_weights
 from tf_privrob.models.files.importing import names_of_ccs_2019
 from tf_privrob.models.files.loading import load_classifier
 from tf_privrob.models.files.loading import load_model
+from tf_privrob.models.files.trained_on import trained_on
+from tf_privrob.models.files.trained_on import write_trained
 from tf_privrob.models.fingerprint import fingerprint
 from tf_privrob.models.fingerprint import fingerprint_of
 from tf_privrob.models.fingerprint import model_hash
+from tf_privrob.models.folding import folded
 from tf_privrob.models.fresh import redraw
 from tf_privrob.models.logits import as_logits
 from tf_privrob.models.logits import returns_probabilities
@@ -59,6 +62,7 @@ __all__ = [
   "fashion_mnist_cnn",
   "fingerprint",
   "fingerprint_of",
+  "folded",
   "ibp_large",
   "ibp_medium",
   "ibp_small",
@@ -82,8 +86,10 @@ __all__ = [
   "signs_of_training",
   "small_dual_resnet",
   "smooth_denoiser",
+  "trained_on",
   "tutorial_cnn",
   "vgg_cifar10",
   "wide_resnet",
+  "write_trained",
   "yale_cnn",
 ]

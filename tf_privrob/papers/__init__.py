@@ -70,6 +70,9 @@ _HOMES = {
     "PrivatePixelDPConfig",
   ),
   "secure_sgd.config": (
+    "ClaimedRobustness",
+    "MeasuredRedistribution",
+    "ReleasedRedistribution",
     "SecureSGDConfig",
     "SoundSecureSGDConfig",
   ),
@@ -78,6 +81,7 @@ _HOMES = {
   "secure_sgd.sound": ("SoundSecureSGD",),
   "transdenoiser.config": (
     "DenoisedSmoothingConfig",
+    "Reading",
     "SoundTransDenoiserConfig",
     "TransDenoiserConfig",
   ),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-from tf_privrob import files
-
 
 def train_public_classifier(
   network,
@@ -31,13 +29,17 @@ def train_public_classifier(
     batch_size: examples a step.
     learning_rate: at the start.
     augmentation: one of `data.AUGMENTATIONS` for images, or "none".
-    path: the .keras file to write, without the optimizer's state.
+    path: the .keras file to write: without the optimizer's state, batch
+      normalisation folded into the layers before it, and with hashes of the
+      examples, by which a private training knows them.
 
   Returns:
     seconds, train_loss, test_accuracy and the settings, ready for JSON.
   """
   import tensorflow as tf
 
+  from tf_privrob import data
+  from tf_privrob import models
   from tf_privrob import validate
 
   validate.positive_int(epochs=epochs, batch_size=batch_size)
@@ -63,7 +65,8 @@ def train_public_classifier(
   )
   seconds = time.monotonic() - started
   if path is not None:
-    files.write_model(path, network)
+    seen = data.examples_of(dataset)
+    models.write_trained(path, models.folded(network), seen)
   _, accuracy = trainer.evaluate(
     dataset.x_test, dataset.y_test, batch_size=500, verbose=0
   )

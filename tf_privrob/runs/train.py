@@ -11,6 +11,10 @@ _PUBLIC_CLASSIFIER = (
   "the classifier was trained on examples that are declared public, and the"
   " denoiser before it is new"
 )
+_UNSEEN = (
+  "its file has hashes of the examples that it was trained on, and none of the"
+  " private ones is among them"
+)
 
 
 def load_data(described, data_dir: str | None, name: str | None = None):
@@ -126,6 +130,43 @@ def require_partner(network: str, classifier: str | None) -> None:
     )
 
 
+def known_public(
+  classifier: str,
+  dataset,
+  public=None,
+  declared: str | None = None,
+) -> str | None:
+  """Why the training data of a frozen classifier are no private examples.
+
+  Args:
+    classifier: its file, which may tell what it was trained on.
+    dataset: the private one.
+    public: what it was trained on, if the caller has it.
+    declared: the caller's reason, for a file that tells nothing.
+
+  Returns:
+    The reason, for the statement; None where `public` says it.
+
+  Raises:
+    ValueError: If it has seen a private example, or nobody knows.
+  """
+  from tf_privrob import data
+  from tf_privrob import models
+
+  seen = models.trained_on(classifier)
+  if seen is not None:
+    data.require_unseen(seen, dataset.x_train, dataset.value_range)
+    return declared or _UNSEEN
+  if public is None and not declared:
+    raise ValueError(
+      f"Expected {classifier} to tell which examples it was trained on, as"
+      " files of `tf-privrob public_classifier` do, found nothing: if private"
+      " ones were among them, it has released them. Pass --public_share, or"
+      " --public_classifier='why they are not private'."
+    )
+  return declared
+
+
 def build(
   method: str,
   config,
@@ -135,6 +176,7 @@ def build(
   public=None,
   seed: int | None = None,
   public_weights: str | None = None,
+  public_classifier: str | None = None,
 ):
   """The method around its network.
 
@@ -150,6 +192,8 @@ def build(
     public_weights: why the weights of a network from a file are public; a
       private method then keeps them. A new denoiser before a classifier that
       was trained on `public` needs no word.
+    public_classifier: why the training data of the classifier are not private,
+      see `known_public`.
   """
   from tf_privrob import methods
   from tf_privrob import models
@@ -168,17 +212,15 @@ def build(
     denoiser, models.load_classifier(classifier)
   )
   if method != "transdenoiser":
-    if public is not None and not network.endswith(".keras"):
-      kwargs.setdefault("public_weights", _PUBLIC_CLASSIFIER)
+    reason = public_classifier or (public and _PUBLIC_CLASSIFIER)
+    if reason and not network.endswith(".keras"):
+      kwargs.setdefault("public_weights", reason)
     return methods.build(method, joined, config, **kwargs)
-  if public is None:
-    return methods.build(method, joined, config, **kwargs)
+  if public is not None:
+    kwargs["classifier_range"] = public.value_range
+    kwargs["public_data"] = public.x_train
   return methods.class_of(method, config)(
-    joined,
-    config,
-    classifier_range=public.value_range,
-    public_data=public.x_train,
-    **kwargs,
+    joined, config, public_classifier=public_classifier, **kwargs
   )
 
 
@@ -263,6 +305,7 @@ def run(
   classifier: str | None = None,
   public=None,
   public_weights: str | None = None,
+  public_classifier: str | None = None,
 ):
   """Trains by names and files into a run folder; returns the trained model.
 
@@ -280,9 +323,12 @@ def run(
     classifier: See `build`.
     public: See `build`.
     public_weights: See `build`.
+    public_classifier: Why the training data of the classifier are not private,
+      where its file does not tell of them.
 
   Raises:
-    ValueError: If the run to resume is complete.
+    ValueError: If the run to resume is complete, or the classifier has seen
+      private examples.
   """
   from tf_privrob import run_folder
 
@@ -293,6 +339,12 @@ def run(
       f" it, python -m tf_privrob evaluate --run_dir={run_dir}, or choose"
       " another run_dir."
     )
+  reason = None
+  if classifier is not None and is_private(config):
+    declared = public_classifier
+    if method != "transdenoiser":  # of the others all weights are declared
+      declared = declared or public_weights
+    reason = known_public(classifier, dataset, public, declared)
   model = build(
     method,
     config,
@@ -301,12 +353,14 @@ def run(
     classifier,
     public,
     public_weights=public_weights,
+    public_classifier=reason,
   )
   if flag_values is None:
     flag_values = {
       "value_range": "{},{}".format(*dataset.value_range),
       "classifier": classifier,
       "public_weights": public_weights,
+      "public_classifier": public_classifier,
     }
   fit(model, dataset, network, folder, resume, flag_values)
   return model

@@ -159,7 +159,7 @@ def test_standardisation_comes_back_when_an_attack_fails(monkeypatch):
   def broken(*_):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(method, "_attacks", [broken] * 3)
+  monkeypatch.setattr(method, "training_attacks", [broken] * 3)
   with pytest.raises(KeyboardInterrupt):
     method.craft(cases.pair()[2])
   np.testing.assert_array_equal(method(cases.arrays()[0]), before)
@@ -357,7 +357,7 @@ def test_crafted_examples_stay_in_ball_and_range():
 
 def test_each_attack_has_its_third_and_its_seed():
   method = cases.ready(cases.make())
-  names = [type(attack).__name__ for attack in method._attacks]
+  names = [type(attack).__name__ for attack in method.training_attacks]
   assert names == ["BIM", "MIM", "PGD"]
   seen = []
 
@@ -368,7 +368,7 @@ def test_each_attack_has_its_third_and_its_seed():
 
     return attack
 
-  method._attacks = [fake(number) for number in range(3)]
+  method.training_attacks = [fake(number) for number in range(3)]
   sources = cases.pair()[2]
   size, x_adv = method.craft(sources)
   moved = (x_adv - sources).numpy().mean(axis=(1, 2, 3))

@@ -22,16 +22,15 @@ pytestmark = pytest.mark.usefixtures("checked_once")
 BASE = papers.SoundSecureSGDConfig(
   dp_epsilon=4.0,
   dp_delta=1e-3,
-  redistribution_dp_epsilon=1.0,
+  redistribution=papers.ReleasedRedistribution(release_dp_epsilon=1.0),
   sampler="full_batch",  # calibrates in no time
   batch_size=16,
   epochs=4,
-  num_selection=20,
-  num_estimation=200,
   accountant="rdp",
   seed=0,
 )
-PRIVATE = dataclasses.replace(BASE, redistribution="private")
+PRIVATE = BASE.changed(kind="private")
+FEW = {"num_selection": 20, "num_estimation": 200}
 R = np.array([0.5, 1.0, 1.5, 0.4, 1.6])
 
 
@@ -200,7 +199,10 @@ def failure_rate(method, direction, distance, **changes):
   side = rng.choice([-1.0, 1.0], COUNT)
   x = np.outer(side * distance, direction).astype("float32")
   certificate = dataclasses.replace(
-    method.certifier(confidence=1 - ALPHA, num_estimation=100), **changes
+    method.certifier(
+      num_selection=20, num_estimation=100, confidence=1 - ALPHA
+    ),
+    **changes,
   )
   rows = certificate.certify(method, x)
   return np.mean(
@@ -242,11 +244,10 @@ def test_one_example_moves_the_sum_by_at_most_the_clip_norm():
     np.linalg.norm(whole - importance(method, np.delete(rows, row)))
     for row in range(0, 64, 7)
   ]
-  clip_norm = PRIVATE.redistribution_clip_norm
+  clip_norm = PRIVATE.redistribution.release_clip_norm
   assert max(moves) <= clip_norm * (1 + 1e-9)
   assert min(moves) > 0.99 * clip_norm  # far below the gradients' own norms
-  x, y = arrays()
-  loose = method.importance(x, y, clip_norm=1e6)
+  loose = importance(build(PRIVATE.changed(release_clip_norm=1e6)), rows)
   assert np.linalg.norm(loose) > 10 * clip_norm
 
 
@@ -277,7 +278,7 @@ def test_release_noise_has_its_law():
 
 @pytest.mark.parametrize("power", [-2.0, 1.0, 2.0])
 def test_redistribution_is_positive_and_sums_to_the_units(power):
-  method = build(dataclasses.replace(PRIVATE, redistribution_power=power))
+  method = build(PRIVATE.changed(power=power))
   for released in ([-5.0, -1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 3.0, -2.0, 9.0]):
     spread = method.redistribution_of(np.array(released))
     assert spread.sum() == pytest.approx(5)
@@ -345,7 +346,7 @@ def test_a_resumed_run_keeps_r_and_pays_once(tmp_path):
   )
   assert again.run_record["redistribution_releases"] == 1
   assert again.run_record["steps"] == 4
-  other = dataclasses.replace(PRIVATE, redistribution_dp_epsilon=2.0)
+  other = PRIVATE.changed(release_dp_epsilon=2.0)
   with pytest.raises(ValueError, match=r"_dp_epsilon: 1\.0 -> 2\.0"):
     fitted(other, run_dir=tmp_path, resume=True)
 
@@ -378,7 +379,8 @@ def test_file_predicts_certifies_and_states_the_same(tmp_path, config):
   np.testing.assert_array_equal(loaded.redistribution, method.redistribution)
   assert loaded.privacy_statement() == method.privacy_statement()
   assert loaded.certifier() == method.certifier()
-  rows = [m.certifier().certify(m, x[:3], y[:3]) for m in (method, loaded)]
+  both = (method, loaded)
+  rows = [m.certifier(**FEW).certify(m, x[:3], y[:3]) for m in both]
   rows = [[dataclasses.replace(r, seconds=0.0) for r in part] for part in rows]
   assert rows[0] == rows[1]
   assert {row.kind for row in rows[0]} == {"proven"}
@@ -403,7 +405,8 @@ def test_a_convolutional_network_with_dropout_can_be_trained():
   for old, new in zip(before, net.trainable_variables):
     assert np.abs(old - new).max() > 0
   assert method.redistribution.shape == (8, 8, 32)
-  assert len(method.certifier("linf").certify(method, images()[0][:2])) == 2
+  certificate = method.certifier("linf", **FEW)
+  assert len(certificate.certify(method, images()[0][:2])) == 2
 
 
 def test_a_denoiser_is_trained_and_the_classifier_stays(tmp_path):
@@ -472,7 +475,7 @@ def test_a_public_r_and_a_private_one_exclude_each_other():
 
 def test_nothing_is_released_where_the_plan_or_the_data_do_not_fit(tmp_path):
   folder = tmp_path / "run"
-  config = dataclasses.replace(PRIVATE, redistribution_dp_epsilon=50.0)
+  config = PRIVATE.changed(release_dp_epsilon=50.0)
   with pytest.raises(ValueError, match="dp_epsilon"):
     fitted(config, run_dir=folder)
   x, y = arrays()

@@ -28,9 +28,8 @@ BASE = papers.SecureSGDConfig(
   l2_clip_norm=1.0,
   batch_size=16,
   epochs=2,
-  redistribution_steps=2,
-  redistribution_batches=2,
-  num_draws=50,
+  redistribution=papers.MeasuredRedistribution(throwaway_steps=2, batches=2),
+  robustness=papers.ClaimedRobustness(num_draws=50),
   accountant="rdp",
   checkpoint_every=1,
   seed=0,
@@ -93,7 +92,7 @@ def test_hidden_noise_history_golden(dp_epsilon, now, before):
 def test_released_mnist_sum_is_a_third_of_the_units():
   config = methods.preset("secure_sgd", "mnist_released")
   units = 28 * 28 * 32
-  spread = hidden_noise.normalised(np.ones(units), config.redistribution_sum)
+  spread = hidden_noise.normalised(np.ones(units), config.redistribution.total)
   assert spread.mean() == pytest.approx(0.3265, abs=1e-4)
   assert hidden_noise.normalised(np.zeros(4)).tolist() == [1.0] * 4
 
@@ -425,7 +424,7 @@ def test_bad_settings(changes, message):
 def test_bad_redistribution(given, message):
   with pytest.raises(ValueError, match=message):
     papers.SecureSGD(network(), BASE, redistribution=given)
-  other = dataclasses.replace(BASE, redistribution_sum=10.0)
+  other = BASE.changed(total=10.0)
   papers.SecureSGD(network(), other, redistribution=2 * R)
 
 
@@ -456,7 +455,7 @@ def test_a_batch_that_does_not_fit_is_refused_before_r_is_measured(tmp_path):
 def test_registry_knows_it():
   config = methods.preset("secure_sgd", "mnist_released")
   assert config.variant == "released_code"
-  assert config.redistribution_sum == 8192
-  config = dataclasses.replace(config, redistribution_sum=None)
+  assert config.redistribution.total == 8192
+  config = config.changed(total=None)
   found = methods.build("secure_sgd", network(), config)
   assert type(found) is papers.SecureSGD

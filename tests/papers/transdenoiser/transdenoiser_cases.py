@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import tensorflow as tf
 
@@ -21,7 +19,7 @@ PAPER = papers.TransDenoiserConfig(
   epochs=2,
   learning_rate=0.05,
   xi_up=1.5,
-  num_slices=2,
+  reading=papers.Reading(num_slices=2),
   accountant="rdp",  # cheaper than "pld"
   seed=3,
 )
@@ -79,7 +77,7 @@ def classifier():
 
 def method(config=PAPER, kind="tanh", **changes):
   """The method of the settings, not yet trained."""
-  config = dataclasses.replace(config, **changes)
+  config = config.changed(**changes)
   network = models.denoised_classifier(denoiser(kind), classifier())
   return methods.build("transdenoiser", network, config)
 
@@ -100,6 +98,13 @@ def batch(count=BATCH, seed=0, mask=None):
     tf.constant(x[None]),
     tf.constant(y[None]),
     tf.constant(np.asarray(mask, "float32")[None]),
+  )
+
+
+def total(found, rows):
+  """What a logical batch adds to a step, before the noise."""
+  return found.clipped_gradients.over_chunks(
+    rows[:2], rows[2], found.run_state.seed(1)
   )
 
 

@@ -5,6 +5,7 @@ Nothing in them ties examples together, so each one's gradient can be clipped.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -39,7 +40,8 @@ def paper_denoiser(
   Args:
     input_shape: height, width, channels of an image.
     filters: channels at each size, largest image first.
-    dropout: rate before the transposed convolutions.
+    dropout: rate before the transposed convolutions, which the text does not
+      state.
     residual: x_hat = z + f(z) in place of f(z): easier to train with noise.
     seed: of the initial weights and of the dropout; public, see
       `building.seeds`.
@@ -160,6 +162,7 @@ def smooth_denoiser(
 _BUILDERS = {
   "convolutional_denoiser": denoiser.convolutional_denoiser,
   "paper_denoiser": paper_denoiser,
+  "paper_denoiser_dropout": functools.partial(paper_denoiser, dropout=0.1),
   "smooth_denoiser": smooth_denoiser,
 }
 DENOISERS = tuple(sorted(_BUILDERS))

@@ -356,6 +356,9 @@ _BUILDERS = {
   "tutorial_cnn": tutorial_cnn,
   "tutorial_cnn_tanh": functools.partial(tutorial_cnn, activation="tanh"),
   "vgg_cifar10": classifiers.vgg_cifar10,
+  "vgg_cifar10_narrow": functools.partial(
+    classifiers.vgg_cifar10, width=32, batch_normalization=True
+  ),
   "wide_resnet": wide_residual.wide_resnet,
   "wide_resnet_relu": functools.partial(wide_residual.wide_resnet, slope=0.0),
   "wide_resnet_trades": functools.partial(

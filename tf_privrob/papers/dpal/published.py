@@ -237,7 +237,7 @@ class DPAL(fixed_batches.FixedBatches):
     self.feature_optimizer.build(self._parts.first.trainable_variables)
     self.optimizer.build(self._parts.rest.trainable_variables)
     paper = self.config.variant == "paper"
-    self._attacks = [
+    self.training_attacks = [
       attacks.by_name(
         name,
         value_range=value_range,
@@ -282,13 +282,13 @@ class DPAL(fixed_batches.FixedBatches):
     """mu_t and adversarial examples, a third by each attack (Eq. 10)."""
     uniform = tf.random.stateless_uniform([], self.run_state.seed(_SIZE_STREAM))
     size = self.config.max_attack_eps * uniform
-    parts = tf.split(sources, len(self._attacks))
+    parts = tf.split(sources, len(self.training_attacks))
     with self._attacked_network() as logits_fn:
       crafted = [
         attack(
           logits_fn, part, None, self.run_state.seed(_ATTACK_STREAM, i), size
         )
-        for i, (attack, part) in enumerate(zip(self._attacks, parts))
+        for i, (attack, part) in enumerate(zip(self.training_attacks, parts))
       ]
     return size, tf.concat(crafted, axis=0)
 

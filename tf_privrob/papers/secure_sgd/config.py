@@ -14,6 +14,62 @@ REDISTRIBUTIONS = ("uniform", "private")
 
 
 @dataclasses.dataclass(frozen=True)
+class MeasuredRedistribution:
+  """How the published forms measure r on raw training data.
+
+  Attributes:
+    total: what r adds up to. None: the number of hidden units, which the theory
+      needs; the MNIST code has 256 * 32.
+    power: r = |mean sign gradient| to this power; 2 in the CIFAR-10 code.
+    throwaway_steps: of the training before r is measured, which is thrown away.
+    batches: of raw training data that r is measured on.
+  """
+
+  total: Optional[float] = None
+  power: float = 1.0
+  throwaway_steps: int = 4000
+  batches: int = 10
+
+  def __post_init__(self):
+    if self.total is not None:
+      validate.positive(total=self.total)
+    validate.positive(power=self.power)
+    validate.non_negative_int(throwaway_steps=self.throwaway_steps)
+    validate.positive_int(batches=self.batches)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClaimedRobustness:
+  """The noise at h of the published forms, and the sizes claimed from it.
+
+  Attributes:
+    attack_norm_bound: A, which the noise at h is multiplied with.
+    robust_dp_epsilon: of the noise at h, for changes of the input.
+    robust_dp_delta: with it.
+    claimed_dp_delta: in the formula of the claimed size: 1e-5 in the MNIST
+      code, 0.05 in the CIFAR-10 code.
+    num_draws: votes of the claimed size.
+  """
+
+  attack_norm_bound: float = 0.2
+  robust_dp_epsilon: float = 4.0
+  robust_dp_delta: float = 1e-5
+  claimed_dp_delta: float = 1e-5
+  num_draws: int = 2000
+
+  def __post_init__(self):
+    validate.positive(
+      attack_norm_bound=self.attack_norm_bound,
+      robust_dp_epsilon=self.robust_dp_epsilon,
+    )
+    validate.open_probability(
+      robust_dp_delta=self.robust_dp_delta,
+      claimed_dp_delta=self.claimed_dp_delta,
+    )
+    validate.positive_int(num_draws=self.num_draws)
+
+
+@dataclasses.dataclass(frozen=True)
 class SecureSGDConfig(dp_sgd.BudgetConfig):
   """Settings of SecureSGD (Phan et al. 2019); see `papers.SecureSGD`.
 
@@ -31,18 +87,8 @@ class SecureSGDConfig(dp_sgd.BudgetConfig):
       noise_multiplier C^2, hidden noise stddev^2 taken as standard deviation),
       "2020" (gradient noise (noise_multiplier C)^2) or "2021" (noise_multiplier
       C / batch size, and the standard deviation itself).
-    attack_norm_bound: A, which the noise at h is multiplied with.
-    robust_dp_epsilon: of the noise at h, for changes of the input.
-    robust_dp_delta: with it.
-    redistribution_sum: what r adds up to. None: the number of hidden units,
-      which the theory needs; the MNIST code has 256 * 32.
-    redistribution_power: r = |mean sign gradient| to this power; 2 in the
-      CIFAR-10 code.
-    redistribution_steps: of the throw-away training before r is measured.
-    redistribution_batches: of raw training data that r is measured on.
-    claimed_dp_delta: in the formula of the claimed size: 1e-5 in the MNIST
-      code, 0.05 in the CIFAR-10 code.
-    num_draws: votes of the claimed size.
+    redistribution: how r is measured, where none is given.
+    robustness: the noise at h, and the sizes claimed from it.
   """
 
   dp_epsilon: float = 1.0
@@ -54,15 +100,8 @@ class SecureSGDConfig(dp_sgd.BudgetConfig):
   checkpoint_every: int = 20
   variant: str = "paper"
   noise_history: str = "2021"
-  attack_norm_bound: float = 0.2
-  robust_dp_epsilon: float = 4.0
-  robust_dp_delta: float = 1e-5
-  redistribution_sum: Optional[float] = None
-  redistribution_power: float = 1.0
-  redistribution_steps: int = 4000
-  redistribution_batches: int = 10
-  claimed_dp_delta: float = 1e-5
-  num_draws: int = 2000
+  redistribution: MeasuredRedistribution = MeasuredRedistribution()
+  robustness: ClaimedRobustness = ClaimedRobustness()
 
   def __post_init__(self):
     super().__post_init__()
@@ -73,22 +112,10 @@ class SecureSGDConfig(dp_sgd.BudgetConfig):
       )
     validate.one_of(VARIANTS, variant=self.variant)
     validate.one_of(HISTORY, noise_history=self.noise_history)
-    validate.positive(
-      attack_norm_bound=self.attack_norm_bound,
-      robust_dp_epsilon=self.robust_dp_epsilon,
-      redistribution_power=self.redistribution_power,
+    validate.instance(
+      MeasuredRedistribution, redistribution=self.redistribution
     )
-    validate.open_probability(
-      robust_dp_delta=self.robust_dp_delta,
-      claimed_dp_delta=self.claimed_dp_delta,
-    )
-    if self.redistribution_sum is not None:
-      validate.positive(redistribution_sum=self.redistribution_sum)
-    validate.non_negative_int(redistribution_steps=self.redistribution_steps)
-    validate.positive_int(
-      redistribution_batches=self.redistribution_batches,
-      num_draws=self.num_draws,
-    )
+    validate.instance(ClaimedRobustness, robustness=self.robustness)
     if self.variant == "paper" and self.noise_history != "2021":
       raise ValueError(
         f"Expected noise_history='2021' for variant='paper', received"
@@ -133,7 +160,7 @@ class SecureSGDConfig(dp_sgd.BudgetConfig):
   @classmethod
   def presets(cls) -> dict[str, SecureSGDConfig]:
     """The MNIST settings of the code at its three stages, and the paper's."""
-    released = cls(variant="released_code", redistribution_sum=256 * 32)
+    released = cls(variant="released_code").changed(total=256 * 32)
     before = {"noise_multiplier": 5.0}
     return {
       "mnist_paper": cls(),
@@ -148,6 +175,42 @@ class SecureSGDConfig(dp_sgd.BudgetConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class ReleasedRedistribution:
+  """Which r the sound heir has, and how it is released.
+
+  Attributes:
+    kind: "uniform" (r = 1), or "private": r is released once, under
+      differential privacy. A public r is given to `SoundSecureSGD` itself.
+    release_dp_epsilon: of that release on its own.
+    release_clip_norm: l2 bound on one example's |dL/dh|. Only its ratio to the
+      gradients counts; far below them, all have an equal say.
+    power: r ~ importance to this power; negative gives important units less
+      noise.
+    floor: added to the importance, whose mean is 1. With it r > 0, which the
+      certificate needs.
+  """
+
+  kind: str = "uniform"
+  release_dp_epsilon: float = 0.2
+  release_clip_norm: float = 1e-4
+  power: float = 1.0
+  floor: float = 1.0
+
+  def __post_init__(self):
+    validate.one_of(REDISTRIBUTIONS, kind=self.kind)
+    validate.positive(
+      release_dp_epsilon=self.release_dp_epsilon,
+      release_clip_norm=self.release_clip_norm,
+      floor=self.floor,
+    )
+    power = self.power
+    if isinstance(power, bool) or not isinstance(power, (int, float)):
+      raise ValueError(f"Expected power={power!r}, a number.")
+    if not abs(power) <= 4:
+      raise ValueError(f"Expected |power={power!r}| <= 4.")
+
+
+@dataclasses.dataclass(frozen=True)
 class SoundSecureSGDConfig(dp_sgd.BudgetConfig):
   """Settings of `SoundSecureSGD`: those of DP-SGD, of the noise, and of r.
 
@@ -157,51 +220,21 @@ class SoundSecureSGDConfig(dp_sgd.BudgetConfig):
     hidden_noise: standard deviation of the noise at h, r = 1, over the largest
       singular value of the first kernel as it is at the moment. The noise grows
       with the weights, so that training cannot escape it by larger ones.
-    redistribution: "uniform" (r = 1), or "private": r is released once, under
-      differential privacy. A public r is given to `SoundSecureSGD` itself.
-    redistribution_dp_epsilon: of that release on its own.
-    redistribution_clip_norm: l2 bound on one example's |dL/dh|. Only its ratio
-      to the gradients counts; far below them, all have an equal say.
-    redistribution_power: r ~ importance to this power; negative gives important
-      units less noise.
-    redistribution_floor: added to the importance, whose mean is 1. With it
-      r > 0, which the certificate needs.
+    redistribution: which r, and how it is released.
     norm: of the certificate, "l2" or "linf" ("l1" works, too).
-    num_selection: draws of the certificate that choose the class.
-    num_estimation: draws that bound its probability.
-    confidence: of each certificate.
   """
 
   hidden_noise: float = 0.25
-  redistribution: str = "uniform"
-  redistribution_dp_epsilon: float = 0.2
-  redistribution_clip_norm: float = 1e-4
-  redistribution_power: float = 1.0
-  redistribution_floor: float = 1.0
+  redistribution: ReleasedRedistribution = ReleasedRedistribution()
   norm: str = "l2"
-  num_selection: int = 100
-  num_estimation: int = 10_000
-  confidence: float = 0.999
 
   def __post_init__(self):
     super().__post_init__()
-    validate.one_of(REDISTRIBUTIONS, redistribution=self.redistribution)
-    validate.positive(
-      hidden_noise=self.hidden_noise,
-      redistribution_dp_epsilon=self.redistribution_dp_epsilon,
-      redistribution_clip_norm=self.redistribution_clip_norm,
-      redistribution_floor=self.redistribution_floor,
+    validate.positive(hidden_noise=self.hidden_noise)
+    validate.instance(
+      ReleasedRedistribution, redistribution=self.redistribution
     )
     validate.one_of(("l1", "l2", "linf"), norm=self.norm)
-    validate.positive_int(
-      num_selection=self.num_selection, num_estimation=self.num_estimation
-    )
-    validate.open_probability(confidence=self.confidence)
-    power = self.redistribution_power
-    if isinstance(power, bool) or not isinstance(power, (int, float)):
-      raise ValueError(f"Expected redistribution_power={power!r}, a number.")
-    if not abs(power) <= 4:
-      raise ValueError(f"Expected |redistribution_power={power!r}| <= 4.")
 
   @property
   def variant(self) -> str:

@@ -50,8 +50,8 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
   """Trains under one draw of noise at h, with a noisy gradient.
 
   With h the first hidden layer before its activation, A the attack bound and
-  (e, d) = (robust_dp_epsilon, robust_dp_delta), every example of every step and
-  every prediction sees
+  (e, d) = (robust_dp_epsilon, robust_dp_delta), all three of the settings'
+  `robustness`, every example of every step and every prediction sees
 
     h + A (noise_E + noise_H) / 2,   noise_E ~ N(0, s_E^2),
     noise_H ~ N(0, s_H^2 r)  (released code: standard deviation s_H r),
@@ -72,7 +72,7 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     config: the settings.
     record: of an earlier training; set when a saved model is loaded.
     redistribution: a public r of the shape of h, instead of one from the data;
-      its sum is `redistribution_sum`.
+      its sum is the settings' `total`.
     **kwargs: Keras' own.
   """
 
@@ -88,7 +88,8 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
   ):
     super().__init__(network, config, record, **kwargs)
     shape = self.hidden_noise_shape
-    self._given = _Given(redistribution, self.config.redistribution_sum, shape)
+    total = self.config.redistribution.total
+    self._given = _Given(redistribution, total, shape)
     self.redistribution = self.add_weight(
       "redistribution", shape, initializer="ones", trainable=False
     )
@@ -145,7 +146,8 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
       spread = found[:-1].reshape(self.hidden_noise_shape)
       sensitivity = float(found[-1])
     config = self.config
-    budget = config.robust_dp_epsilon, config.robust_dp_delta
+    robustness = config.robustness
+    budget = robustness.robust_dp_epsilon, robustness.robust_dp_delta
     self._run_record["redistribution"] = self._given.kind
     self._run_record["stddevs"] = [
       config.hidden_stddev(mechanisms.extended_stddev(size, *budget))
@@ -175,7 +177,8 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
       * _UNIT.sample([count, *self.hidden_noise_shape], fold_in(seed, number))
       for number, stddev in enumerate(self._stddevs)
     ]
-    return self.config.attack_norm_bound / divisor * tf.add_n(noises)
+    bound = self.config.robustness.attack_norm_bound
+    return bound / divisor * tf.add_n(noises)
 
   # Training.
 
@@ -302,14 +305,14 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     Args:
       attack_eps: mu, the attack that sizes are compared with; None: A.
     """
-    config = self.config
+    robustness = self.config.robustness
     return secure_sgd.ClaimedSizes(
-      form=config.variant,
-      attack_norm_bound=config.attack_norm_bound,
-      dp_epsilon=config.robust_dp_epsilon,
-      dp_delta=config.claimed_dp_delta,
+      form=self.config.variant,
+      attack_norm_bound=robustness.attack_norm_bound,
+      dp_epsilon=robustness.robust_dp_epsilon,
+      dp_delta=robustness.claimed_dp_delta,
       attack_eps=attack_eps,
-      num_draws=config.num_draws,
+      num_draws=robustness.num_draws,
     )
 
   def proven_certifier(
@@ -323,7 +326,7 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     """Of the fresh noise of one vote, at every hidden unit."""
     first, second = self._stddevs
     return secure_sgd.inference_stddev(
-      self.config.attack_norm_bound, first, second.numpy()
+      self.config.robustness.attack_norm_bound, first, second.numpy()
     )
 
   def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:
@@ -334,7 +337,8 @@ class SecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
       mechanisms.stateless_seed(seed),
     )
     first, second = self._stddevs
-    stddev = self.config.attack_norm_bound / 4 * tf.sqrt(first**2 + second**2)
+    bound = self.config.robustness.attack_norm_bound
+    stddev = bound / 4 * tf.sqrt(first**2 + second**2)
     return self.logits_with_noise(x, hidden_noise=stddev * noise)
 
   def ledger_parameters(self, plan) -> dict[str, Any]:

@@ -88,21 +88,21 @@ def measure(
     optimizer.apply_gradients(zip(noisy, variables))
 
   size = min(config.batch_size, len(x))
-  for number in range(int(config.redistribution_steps)):
+  for number in range(int(config.redistribution.throwaway_steps)):
     rows = rng.choice(len(x), size, replace=False)
     step(
       tf.constant(x[rows], tf.float32),
       tf.constant(y[rows], tf.int64),
       tf.constant(key.child("step", number).stateless_seed()),
     )
-  count = min(len(x), config.redistribution_batches * size)
+  count = min(len(x), config.redistribution.batches * size)
   rows = rng.choice(len(x), count, replace=False)
   spread = sign_redistribution(
     place,
     x[rows],
     y[rows],
-    config.redistribution_power,
-    config.redistribution_sum,
+    config.redistribution.power,
+    config.redistribution.total,
   )
   sensitivity = heterogeneous.claimed_sensitivity(
     hidden_noise.first_kernel(place).numpy(), spread

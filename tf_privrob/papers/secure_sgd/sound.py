@@ -81,10 +81,11 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
       redistribution, public_data, self.hidden_noise_shape
     )
     if self._public.given:
-      if self.config.redistribution == "private":
+      if self.config.redistribution.kind == "private":
         raise ValueError(
-          "Expected redistribution='uniform' in the settings where a public one"
-          " is given: received 'private', which would release another."
+          "Expected kind='uniform' in the settings of the redistribution where"
+          " a public one is given: received 'private', which would release"
+          " another."
         )
       self._run_record["redistribution"] = "public"
     self.redistribution = self.add_weight(
@@ -99,14 +100,16 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
   @property
   def _source(self) -> str:
     """Where r comes from: uniform, private or public."""
-    return self._run_record.get("redistribution", self.config.redistribution)
+    return self._run_record.get(
+      "redistribution", self.config.redistribution.kind
+    )
 
   @property
   def mechanism(self) -> mechanisms.GaussianMechanism:
     """Of the release of r; its sensitivity is the clipping norm."""
     return mechanisms.GaussianMechanism.analytic(
-      self.config.redistribution_clip_norm,
-      self.config.redistribution_dp_epsilon,
+      self.config.redistribution.release_clip_norm,
+      self.config.redistribution.release_dp_epsilon,
       self.config.dp_delta,
     )
 
@@ -150,9 +153,9 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
       found = hidden_noise.hidden_gradients_may_end(self.place)
     return found
 
-  def importance(self, x, y, clip_norm: float | None = None) -> np.ndarray:
-    """Sum over examples of |dL/dh|, each clipped in the l2 norm."""
-    clip_norm = clip_norm or self.config.redistribution_clip_norm
+  def importance(self, x, y) -> np.ndarray:
+    """Sum over examples of |dL/dh|, each clipped in the l2 norm; no noise."""
+    clip_norm = self.config.redistribution.release_clip_norm
     total = np.zeros(self.hidden_noise_shape)
     for gradients in hidden_noise.hidden_gradients(self._place, x, y):
       magnitudes = np.abs(gradients.astype(np.float64))
@@ -160,16 +163,19 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
     return total
 
   def noisy_importance(self, x, y, key: randomness.Key) -> np.ndarray:
-    """The noisy sum, of sensitivity C for one added or removed example."""
+    """The noisy sum, of sensitivity C for one added or removed example.
+
+    What is released, once it has been paid for.
+    """
     total = tf.constant(self.importance(x, y), tf.float64)
     return self.mechanism.add_noise(total, key).numpy()
 
   def redistribution_of(self, importance: np.ndarray) -> np.ndarray:
     """R from an importance of any scale: floor, power, sum K."""
-    config = self.config
+    settings = self.config.redistribution
     relative = hidden_noise.normalised(np.maximum(importance, 0.0))
-    floored = relative + config.redistribution_floor
-    return hidden_noise.normalised(floored**config.redistribution_power)
+    floored = relative + settings.floor
+    return hidden_noise.normalised(floored**settings.power)
 
   def _redistribution_releases(self) -> int:
     if self._source != "private":
@@ -247,15 +253,8 @@ class SoundSecureSGD(hidden_noise.HiddenNoise, dp_sgd.DPSGD):
       norm: "l1", "l2" or "linf"; None: that of the settings.
       **settings: of `certify.SingleLayerCertificate`, e.g. `num_estimation`.
     """
-    config = self.config
-    settings = {
-      "num_selection": config.num_selection,
-      "num_estimation": config.num_estimation,
-      "confidence": config.confidence,
-      **settings,
-    }
     return self.gaussian_certificate(
-      self.hidden_stddev().numpy(), norm or config.norm, **settings
+      self.hidden_stddev().numpy(), norm or self.config.norm, **settings
     )
 
   def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:

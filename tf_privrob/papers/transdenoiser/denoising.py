@@ -14,6 +14,7 @@ from tf_privrob import mechanisms
 from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import validate
+from tf_privrob.methods import dp_sgd
 from tf_privrob.methods import objective as objective_lib
 from tf_privrob.methods.objectives import natural
 
@@ -51,7 +52,9 @@ class Denoising:
     classifier_range: the value range of the inputs it was trained on; data of
       another range are refused.
     public_data: the inputs that the classifier was trained on. `fit` refuses
-      private data that have an example in common with them.
+      private data that have an example in common with them; a classifier from
+      a file may tell by itself (`models.trained_on`).
+    public_classifier: why its training data are not private, in words.
     **kwargs: Keras' own.
   """
 
@@ -63,9 +66,13 @@ class Denoising:
     classifier: tf.keras.Model | str | os.PathLike | None = None,
     classifier_range: Range | None = None,
     public_data: np.ndarray | None = None,
+    public_classifier: str | None = None,
     **kwargs,
   ):
+    seen = None
     if classifier is not None:
+      if not isinstance(classifier, tf.keras.Model):
+        seen = models.trained_on(classifier)
       network = models.denoised_classifier(
         network, models.load_classifier(classifier)
       )
@@ -75,7 +82,9 @@ class Denoising:
     if classifier_range is not None:
       validate.value_range(classifier_range)
       self._run_record["classifier_range"] = list(classifier_range)
-    self._public = _Public(public_data)
+    if public_classifier is not None:
+      self._run_record["public_classifier"] = public_classifier
+    self._public = _Public(public_data, seen)
 
   @property
   def objective(self) -> objective_lib.Objective:
@@ -98,6 +107,11 @@ class Denoising:
     if self._public.data is not None:
       data.require_disjoint(self._public.data, x)
       self._run_record["public_data"] = "disjoint"
+    if self._public.seen is not None and isinstance(
+      self.config, dp_sgd.BudgetConfig
+    ):
+      data.require_unseen(self._public.seen, x, value_range)
+      self._run_record["public_data"] = "disjoint"
 
   @property
   def drawn_part(self) -> tf.keras.Model:
@@ -110,9 +124,13 @@ class Denoising:
 
   def assumptions(self) -> tuple[privacy.Assumption, ...]:
     """What the proof needs besides DP-SGD's premises."""
-    if self._run_record.get("public_data") == "disjoint":
-      return (PUBLIC_CLASSIFIER, DISJOINT_CLASSIFIER)
-    return (PUBLIC_CLASSIFIER,)
+    found, record = [PUBLIC_CLASSIFIER], self._run_record
+    if record.get("public_data") == "disjoint":
+      found.append(DISJOINT_CLASSIFIER)
+    if "public_classifier" in record:
+      text = f"the classifier is declared public: {record['public_classifier']}"
+      found.append(privacy.Assumption(text, "the caller"))
+    return tuple(found)
 
   def noisy_logits(self, x: tf.Tensor, seed) -> tf.Tensor:
     """One draw of what is certified and deployed, for attacks with EOT."""
@@ -128,5 +146,6 @@ class Denoising:
 class _Public:
   """Arrays of the caller; an object of its own, so that Keras saves none."""
 
-  def __init__(self, public_data):
+  def __init__(self, public_data, seen):
     self.data = None if public_data is None else np.asarray(public_data)
+    self.seen = seen

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tf_privrob import gradients
@@ -19,7 +17,8 @@ from tf_privrob.methods import outlet as outlet_lib
 from tf_privrob.methods import plan as training_plan
 from tf_privrob.papers.transdenoiser import config as transdenoiser_config
 from tf_privrob.papers.transdenoiser import denoising
-from tf_privrob.papers.transdenoiser import missing_noise
+from tf_privrob.papers.transdenoiser import fixed_noise
+from tf_privrob.papers.transdenoiser import rule as rule_lib
 from tf_privrob.papers.transdenoiser.s_min import slices
 from tf_privrob.papers.transdenoiser.s_min import transformation
 
@@ -49,6 +48,10 @@ _CAVEATS = {
   "slices": (
     "{count} slices are clipped one by one and all released: one example moves"
     " them by sqrt({count}) clip norms together; the claim counts one."
+  ),
+  "refresh": (
+    "S_min is computed at every {refresh}th step and used until the next one:"
+    " Algorithm 1 computes it at each."
   ),
 }
 
@@ -97,7 +100,10 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
   def plan(
     self, num_examples: int, input_shape: Sequence[int] | None = None
   ) -> training_plan.TrainingPlan:
-    """Steps while the claimed figure lasts; "nodp" has no budget."""
+    """Steps while the budget lasts; "nodp" has none.
+
+    Of "paper" it is the claimed figure, of "sepdp" the proven one.
+    """
     shape = tuple(input_shape or checks.input_shape(self.network))
     if not self._private:
       return training_plan.without_privacy(self.config, num_examples, shape)
@@ -105,26 +111,37 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
       field.name: getattr(self.config, field.name)
       for field in dataclasses.fields(dp_sgd.BudgetConfig)
     }
-    settings["noise_multiplier"] = self.config.xi_up
+    counted = self.config.xi_up
+    if self.config.variant == "sepdp":
+      full = self.config.sampler == "full_batch"
+      size = num_examples if full else self.config.batch_size
+      counted = self.config.proven_multiplier(size)
+    settings["noise_multiplier"] = counted
     return training_plan.make(
       dp_sgd.BudgetConfig(**settings), num_examples, shape
     )
 
   def prepare(self, plan, shape, value_range, num_classes) -> None:
-    """Settles the slices and what is known of them, then DP-SGD's part."""
-    config = self.config
-    self._parts = _Parts(self.denoiser, config)
-    self._run_record["constant_noise"] = self._constant_noise
-    self._run_record["slices"] = self._parts.describe()
+    """Settles the slices and what is known of them, with DP-SGD's part."""
     super().prepare(plan, shape, value_range, num_classes)
+    self._run_record["constant_noise"] = self.rule.constant
+    self._run_record["slices"] = self.rule.describe()
+
+  def settle_context(self, plan, value_range) -> None:
+    """Makes the rule, too, and the noise that is drawn once."""
+    super().settle_context(plan, value_range)
+    config = self.config
+    self._rule = rule_lib.Rule(self.denoiser, config, plan, self.run_state.step)
+    self._fixed = fixed_noise.FixedNoise(randomness.Key.of(config.seed))
+
+  def take_run_key(self, key: randomness.Key) -> None:
+    """Takes the run's key for input noise that is drawn once."""
+    self._fixed.settle(key)
 
   @property
-  def _constant_noise(self) -> bool:
-    """Whether the scale of the noise cannot depend on the data."""
-    config = self.config
-    if config.variant != "paper":
-      return config.variant == "sepdp"
-    return config.noise_per == "batch" and all(self._parts.proofs)
+  def rule(self) -> rule_lib.Rule:
+    """How much noise a step gets, in a training that is prepared."""
+    return self._rule
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     config = self.config
@@ -137,10 +154,10 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
       self.example_losses,
       self.network,
       config.l2_clip_norm,
-      self._parts.slices,
-      joint=config.slice_clipping == "flat",
+      self.rule.slices,
+      joint=config.reading.slice_clipping == "flat",
       group=_NON_NEGATIVE if paper else None,
-      statistics=self._gram if paper else None,
+      statistics=self.rule.gram if paper else None,
       engine=config.engine,
       jit_compile=jit_compile,
       most_rows=self.sampler.most_rows,
@@ -151,7 +168,7 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
   def example_losses(self, batch, seed):
     """|g(z) - x|^2 (Eq. 1), and the sign of the remainder (line 8)."""
     images = batch[0]
-    noisy = images + self._noise_of(images, seed)
+    noisy = images + self.training_noise(images, seed)
     errors = self.denoiser(noisy, training=True) - images
     losses = tf.reduce_sum(errors**2, axis=range(1, errors.shape.rank))
     if self.config.variant != "paper":
@@ -159,14 +176,11 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
     remainder = transformation.taylor_remainder(self.denoiser, images, noisy)
     return losses, {_NON_NEGATIVE: remainder >= 0}
 
-  def _noise_of(self, images: tf.Tensor, seed) -> tf.Tensor:
-    if self.config.input_noise == "fresh":
+  def training_noise(self, images: tf.Tensor, seed) -> tf.Tensor:
+    """The b of line 7: fresh from the seed, or always the examples' own."""
+    if self.config.reading.input_noise == "fresh":
       return self.input_noise(tf.shape(images), seed)
-    return self.config.input_stddev * _noise_by_content(images, self._parts.key)
-
-  def _gram(self, batch, coefficients) -> list[tf.Tensor]:
-    """sum_i a_i^2 A_i A_i^T over the non-negative cases, slice by slice."""
-    return self._parts.transformation.partial(batch[0], coefficients)
+    return self.config.input_stddev * self._fixed(images)
 
   def _noisy_sum(self, total) -> outlet_lib.Released:
     """Adds the draws of Algorithm 1 to the sums of both groups."""
@@ -176,8 +190,9 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
     unit, sensitivity = self._noise_unit(), self.clipped_gradients.sensitivity()
     stddevs = unit * self.config.xi_up
     if self.config.variant == "paper":
-      by_slice = unit * self._stddevs(total)  # counts them, also if constant
-      if not self._constant_noise:
+      # Counts them, also if constant.
+      by_slice = unit * self.rule.stddevs(total)
+      if not self.rule.constant:
         stddevs = [by_slice[k] for k in self.clipped_gradients.slice_of]
     return self.outlet.gaussian(sums, stddevs, sensitivity)
 
@@ -185,58 +200,7 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
     """What xi = 1 is on the sum of gradients."""
     size = self.sampler.expected_batch_size
     unit = self.config.l2_clip_norm
-    return unit * size if self.config.units == "mean" else unit
-
-  def _stddevs(self, total) -> tf.Tensor:
-    """The scale of this step's noise, in units of xi, slice by slice.
-
-    Two draws of a group each, both added to the sum of all, are one draw of the
-    root of their squares.
-    """
-    config = self.config
-    upper = config.xi_up * tf.ones([len(self._parts.slices)], tf.float64)
-    extra = self._extra_stddev(total)
-    has_member = tf.cast(total.members > 0, tf.float64)
-    if config.noise_per == "batch":
-      return tf.where(total.members[1] > 0, upper, extra)
-    return tf.sqrt((extra * has_member[0]) ** 2 + (upper * has_member[1]) ** 2)
-
-  def _extra_stddev(self, total) -> tf.Tensor:
-    """sigma_bar of line 16, slice by slice; counts what it was."""
-    config, plan = self.config, self.settled_plan
-    smallest = self._parts.transformation.smallest_of(
-      total.statistics, tf.cast(total.members[0], tf.int64)
-    )
-    scale = config.l2_clip_norm**2  # Lemma 4: S_min sigma^2 / C^2
-    if config.units != "sum":
-      scale *= plan.sampler.expected_batch_size**2
-    smallest /= scale
-    found, plain = (
-      missing_noise.extra_stddev(
-        smallest, config.input_stddev, config.xi_low, config.xi_up, factor
-      )
-      for factor in (self._amplification, 1.0)
-    )
-    self._parts.tally.assign_add(
-      tf.stack(
-        [
-          tf.cast(smallest <= 0, tf.float64),
-          1 - (found / config.xi_up) ** 2,
-          1 - (plain / config.xi_up) ** 2,
-        ]
-      )
-    )
-    return found
-
-  @property
-  def _amplification(self) -> float:
-    """T of "T S_min"."""
-    choices = {
-      "steps": float(self.planned_steps),
-      "epochs": float(self.config.epochs),
-      "none": 1.0,
-    }
-    return choices[self.config.amplification]
+    return unit * size if self.config.reading.units == "mean" else unit
 
   def _step_metrics(self, total) -> dict[str, tf.Tensor]:
     found = super()._step_metrics(total)
@@ -288,27 +252,28 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
 
   def _proven_multiplier(self) -> float:
     """Noise over the sensitivity of all slices together."""
-    config, record = self.config, self._run_record
-    found = config.xi_up
-    if config.slice_clipping == "per_slice":
-      found /= math.sqrt(len(record["slices"]))
-    if config.units == "mean":
-      found *= record["sampling_prob"] * record["num_examples"]
-    return found
+    size = self._run_record["sampling_prob"] * self._run_record["num_examples"]
+    return self.config.proven_multiplier(size)
 
   def _caveats(self) -> list[str]:
     """Why claimed is not proven, as far as it applies to these settings."""
-    config, record = self.config, self._run_record
+    reading, record = self.config.reading, self._run_record
     names = []
     if not record["constant_noise"]:
       names += ["scale", "own_noise", "remainder"]
-      if config.amplification != "none":
+      if reading.amplification != "none":
         names.append("amplification")
-      if config.noise_per == "group":
+      if reading.noise_per == "group":
         names.append("groups")
-    if config.slice_clipping == "per_slice" and len(record["slices"]) > 1:
+      if reading.refresh_every > 1:
+        names.append("refresh")
+    if reading.slice_clipping == "per_slice" and len(record["slices"]) > 1:
       names.append("slices")
-    values = {"steps": config.amplification, "count": len(record["slices"])}
+    values = {
+      "steps": reading.amplification,
+      "count": len(record["slices"]),
+      "refresh": reading.refresh_every,
+    }
     return [_CAVEATS[name].format(**values) for name in names]
 
   def nonprivate_tally(self) -> list[dict[str, Any]]:
@@ -331,18 +296,16 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
   def ledger_parameters(self, plan) -> dict[str, Any]:
     """What claim and guarantee depend on."""
     config = self.config
-    names = (
-      *("variant", "xi_up", "xi_low", "input_stddev", "amplification"),
-      *("input_noise", "units", "noise_per", "slice_clipping", "num_slices"),
-    )
     return {
       **super().ledger_parameters(plan),
-      **{name: getattr(config, name) for name in names},
+      **{name: getattr(config, name) for name in ("variant", "xi_up")},
+      "input_stddev": config.input_stddev,
+      **dataclasses.asdict(config.reading),
     }
 
   def spent_dp_epsilon(self, steps: int) -> float | None:
     """The proven figure, where there is one."""
-    if not self._constant_noise:
+    if not self.rule.constant:
       return None
     plan = dataclasses.replace(
       self.settled_plan, noise_multiplier=self._proven_multiplier()
@@ -353,69 +316,8 @@ class TransDenoiser(denoising.Denoising, dp_sgd.DPSGD):
     """Notes what was released so far, and what S_min was."""
     super().count_steps(steps, sessions)
     if self.config.variant == "paper":
-      self._run_record["tally"] = self._parts.tally.numpy().tolist()
+      self._run_record["tally"] = self.rule.tally.numpy().tolist()
 
   def state_variables(self) -> list[tf.Variable]:
-    """Adds the tally."""
-    return [*super().state_variables(), self._parts.tally]
-
-
-class _Parts:
-  """The slices of the denoiser; an object of its own, so Keras saves none.
-
-  Attributes:
-    slices: variables of each.
-    transformation: gives S_min; None where nothing is counted.
-    proofs: that S_min is 0 whatever the data are, where it is known.
-    tally: sums over the steps, see `nonprivate_tally`.
-    key: of input noise that is drawn once.
-  """
-
-  def __init__(self, denoiser, config):
-    self.slices = slices.layer_slices(denoiser, config.num_slices)
-    self.transformation = None
-    self.proofs = [None] * len(self.slices)
-    if config.variant == "paper":
-      self.transformation = transformation.PerturbationTransformation(
-        denoiser, self.slices, config.max_slice_size
-      )
-      self.proofs = self.transformation.proofs
-    self.key = _secret_words(config.seed)
-    self.tally = tf.Variable(
-      tf.zeros([3, len(self.slices)], tf.float64), trainable=False
-    )
-
-  def describe(self) -> list[dict[str, Any]]:
-    """Size of each slice, and why it is singular, in words."""
-    return [
-      {
-        "parameters": sum(int(np.prod(v.shape)) for v in part),
-        "proof": proof and proof.text,
-      }
-      for part, proof in zip(self.slices, self.proofs)
-    ]
-
-
-def _secret_words(seed: int | None) -> np.ndarray:
-  """Of noise that is drawn once for each example: the same in all sessions."""
-  key = randomness.Key.of(seed).child("fixed input noise")
-  return key.words(1).view(np.int32)
-
-
-def _noise_by_content(images: tf.Tensor, key: np.ndarray) -> tf.Tensor:
-  """Unit noise that is a function of the example and a key, at any place.
-
-  Two equal examples have equal noise.
-  """
-  shape = images.shape[1:]
-  bits = tf.reshape(tf.bitcast(images, tf.int32), [images.shape[0], -1])
-  weights = np.random.default_rng(0).integers(
-    -(2**31), 2**31, (bits.shape[1], 2), dtype=np.int64
-  )
-  weights = (weights | 1).astype(np.int32)
-  hashes = tf.reduce_sum(bits[:, :, tf.newaxis] * weights, axis=1)  # mod 2^32
-  return tf.map_fn(
-    lambda seed: tf.random.stateless_normal(shape, seed),
-    hashes + key,
-    fn_output_signature=tf.TensorSpec(shape, tf.float32),
-  )
+    """Adds the tally, and the S_min that later steps use."""
+    return [*super().state_variables(), self.rule.tally, self.rule.kept]

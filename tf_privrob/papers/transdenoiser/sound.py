@@ -22,8 +22,12 @@ class _Copies(denoising.Denoising):
   The loss of an example (x, y) is the mean over K fresh copies z = x + noise of
 
     |g(z) - x|^2                        "mse" (TransDenoiser, Eq. 1),
-    CE(softmax h(x), h(g(z)))           "stability" (Salman et al. 2020),
-    CE(y, h(g(z)))                      "classification".
+    CE(argmax h(x), h(g(z)))            "stability" (Salman et al. 2020, Eq. 3),
+    CE(y, h(g(z)))                      "classification",
+
+  or of the first until a share `mse_share` of the steps is behind, and of the
+  second from then on: "mse_then_stability", their fine-tuning. Which step it is
+  depends on no example.
   """
 
   def example_losses(self, batch, seed):
@@ -39,28 +43,37 @@ class _Copies(denoising.Denoising):
     noisy = clean + self.input_noise(
       tf.shape(clean), fold_in(seed, _NOISE_STREAM)
     )
+    denoised = self.denoiser(noisy, training=True)
+    errors = denoised - clean
+    squared = tf.reduce_sum(errors**2, axis=range(1, errors.shape.rank))
+    squared = tf.reshape(squared, [count, copies])
     if config.objective == "mse":
-      errors = self.denoiser(noisy, training=True) - clean
-      values = tf.reduce_sum(errors**2, axis=range(1, errors.shape.rank))
-      found, metrics = tf.reshape(values, [count, copies]), {}
-    else:
-      logits = self.network(noisy, training=True)
-      logits = tf.reshape(logits, [count, copies, -1])
-      votes = losses.smoothing.soft_vote(logits)
-      predictions = tf.argmax(votes, axis=1, output_type=labels.dtype)
-      metrics = {"correct": predictions == labels}
-      # TensorFlow's function of both goes by the place of a row.
-      targets = self._targets(images, labels, logits)
-      found = -tf.reduce_sum(targets * tf.nn.log_softmax(logits), axis=-1)
+      return tf.reduce_mean(squared, axis=1), {}
+    logits = self.classifier(denoised, training=True)
+    logits = tf.reshape(logits, [count, copies, -1])
+    votes = losses.smoothing.soft_vote(logits)
+    predictions = tf.argmax(votes, axis=1, output_type=labels.dtype)
+    # TensorFlow's function of both goes by the place of a row.
+    targets = self._targets(images, labels, logits)
+    found = -tf.reduce_sum(targets * tf.nn.log_softmax(logits), axis=-1)
+    if config.objective == "mse_then_stability":
+      found = tf.where(self._before_stability, squared, found)
+    metrics = {"correct": predictions == labels}
     return tf.reduce_mean(found, axis=1), metrics
 
   def _targets(self, images, labels, logits) -> tf.Tensor:
-    """Class probabilities that the copies are to have, [B, K, C]."""
-    if self.config.objective == "classification":
-      probs = tf.one_hot(labels, logits.shape[-1])
-    else:
-      probs = tf.nn.softmax(self.classifier(images))
-    return tf.repeat(tf.stop_gradient(probs)[:, None], logits.shape[1], axis=1)
+    """Which class the copies are to have, [B, K, C], as 0 and 1."""
+    wanted = labels
+    if self.config.objective != "classification":
+      wanted = tf.argmax(self.classifier(images), axis=1)
+    targets = tf.one_hot(wanted, logits.shape[-1])
+    return tf.repeat(targets[:, None], logits.shape[1], axis=1)
+
+  @property
+  def _before_stability(self) -> tf.Tensor:
+    """Whether the present step still minimises the squared error."""
+    context = self.context
+    return context.step < round(self.config.mse_share * context.steps)
 
 
 @tf.keras.saving.register_keras_serializable("tf_privrob")

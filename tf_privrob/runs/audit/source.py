@@ -31,6 +31,7 @@ class Source:
     classifier: file of a classifier behind a denoiser, or None.
     public: what that was trained on, or None.
     public_weights: why the network began with the weights of its file, or None.
+    public_classifier: why the training data of the classifier are not private.
     made_of: hashes of the network in model.keras, which files are held against;
       empty: they are not.
   """
@@ -44,6 +45,7 @@ class Source:
   classifier: str | None
   public: Any
   public_weights: str | None = None
+  public_classifier: str | None = None
   made_of: tuple[str, ...] = ()
 
   def build(self, network_seed: int | None = None, **changes):
@@ -65,6 +67,7 @@ class Source:
       self.public,
       network_seed,
       self.public_weights,
+      self.public_classifier,
     )
     made_of = _made_of(method.network, self.classifier)
     if self.made_of and self.made_of != made_of:
@@ -139,6 +142,8 @@ def load(folder, data_dir: str | None = None) -> Source:
     classifier=flags.get("classifier"),
     public=public,
     public_weights=flags.get("public_weights"),
+    public_classifier=model.run_record.get("public_classifier")
+    or flags.get("public_classifier"),
     made_of=_made_of(model.network, flags.get("classifier")),
   )
   source.build()  # refuses another network before any work

@@ -199,8 +199,7 @@ def test_all_ways_and_the_code_are_taken():
   def modes(name, slices):
     model = _MODELS[name]()
     made = papers.PerturbationTransformation(model, slices(model.weights))
-    groups = made._groups(range(len(made.sizes)))
-    return [(g.slices, g.how, g.path.width) for g in groups]
+    return [(g.slices, g.how, g.path.width) for g in made.groups()]
 
   halves = modes("dense", lambda w: [w[:2], w[2:]])
   assert halves == [((0,), "columns", 6), ((1,), "columns", 4)]

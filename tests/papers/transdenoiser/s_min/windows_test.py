@@ -76,11 +76,11 @@ _MODELS = {
 
 def _made(model, slices, how, **more):
   """With windows, or without, whatever is faster."""
-  made = papers.PerturbationTransformation(model, slices, **more)
-  assert made._network is not None
-  made._has_small_windows = lambda *_: how == "windows"
-  groups = made._groups(range(len(slices)))
-  assert {group.how == "windows" for group in groups} == {how == "windows"}
+  made = papers.PerturbationTransformation(
+    model, slices, windows=how == "windows", **more
+  )
+  ways = {group.how == "windows" for group in made.groups()}
+  assert ways == {how == "windows"}
   return made
 
 
@@ -205,7 +205,7 @@ def test_a_layer_taken_for_an_elementwise_one_gives_another_matrix(monkeypatch):
 
 def _ways(model, slices):
   made = papers.PerturbationTransformation(model, slices)
-  return [group.how for group in made._groups(range(len(slices)))]
+  return [group.how for group in made.groups()]
 
 
 def test_windows_are_taken_where_they_are_smaller():

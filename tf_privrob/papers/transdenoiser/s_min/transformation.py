@@ -70,7 +70,7 @@ def smallest_singular_value(matrix: tf.Tensor) -> tf.Tensor:
   return tf.where(values[..., 0] <= floor, tf.zeros_like(floor), values[..., 0])
 
 
-class _Group(NamedTuple):
+class Group(NamedTuple):
   """Slices that are differentiated together."""
 
   slices: tuple[int, ...]
@@ -105,6 +105,8 @@ class PerturbationTransformation:
     max_elements: intermediate results are kept near so many numbers, but at
       least one direction of one example is taken at a time (in reverse mode
       and with windows all of A_is of one example).
+    windows: whether a network that is local is differentiated by windows. None:
+      where they are smaller than the passes over the image.
 
   Attributes:
     sizes: parameters of each slice.
@@ -119,6 +121,7 @@ class PerturbationTransformation:
     max_slice_size: int = 2000,
     max_examples: int | None = None,
     max_elements: int = 2**20,
+    windows: bool | None = None,
   ):
     validate.positive_int(
       max_slice_size=max_slice_size, max_elements=max_elements
@@ -143,6 +146,7 @@ class PerturbationTransformation:
         self._require_small(index)
     self._max_examples = max_examples
     self._max_elements = max_elements
+    self._by_windows = windows
     self._source = denoiser.weights
     self._twin = double.in_double_precision(denoiser)
     twin_of = {
@@ -264,14 +268,18 @@ class PerturbationTransformation:
     for ours, copy in zip(self._source, self._twin.weights):
       copy.assign(tf.cast(ours, copy.dtype))
     matrices = {}
-    for group in self._groups(wanted):
+    for group in self.groups(wanted):
       matrices.update(zip(group.slices, self._sum(group, x, coefficients)))
     return [matrices[index] for index in wanted]
 
-  def _groups(self, wanted) -> list[_Group]:
-    """Slices that see the image through the same code, and how to do them."""
+  def groups(self, wanted: Sequence[int] | None = None) -> list[Group]:
+    """Slices that see the image through the same code, and how to do them.
+
+    Args:
+      wanted: numbers of slices; None: of all.
+    """
     together = collections.defaultdict(list)
-    for index in wanted:
+    for index in range(len(self.sizes)) if wanted is None else wanted:
       together[id(self._paths[index])].append(index)
     groups = []
     for members in together.values():
@@ -280,23 +288,24 @@ class PerturbationTransformation:
         v.ref() in self._factored for i in members for v in self._slices[i]
       )
       size = sum(self.sizes[i] for i in members)
-      if self._has_small_windows(path, size):
-        groups.append(_Group(tuple(members), "windows", path))
+      if self._takes_windows(path, size):
+        groups.append(Group(tuple(members), "windows", path))
       elif factored and path.width <= size:
-        groups.append(_Group(tuple(members), "columns", path))
+        groups.append(Group(tuple(members), "columns", path))
       else:
-        groups += [_Group((i,), "rows", path) for i in members]
+        groups += [Group((i,), "rows", path) for i in members]
     return groups
 
-  def _has_small_windows(self, path: paths.Path, size: int) -> bool:
-    """Whether a window costs less than the passes over the image."""
-    return (
-      self._network is not None
-      and path.prefix is None
-      and self._network.window < min(path.width, size)
-    )
+  def _takes_windows(self, path: paths.Path, size: int) -> bool:
+    """Whether a window costs less than the passes, or what was asked for."""
+    if self._network is None:
+      return False
+    if self._by_windows is not None:
+      return self._by_windows
+    smaller = self._network.window < min(path.width, size)
+    return path.prefix is None and smaller
 
-  def _sum(self, group: _Group, x, coefficients) -> list[tf.Tensor]:
+  def _sum(self, group: Group, x, coefficients) -> list[tf.Tensor]:
     """sum_i F_i F_i^T over the examples that any slice of the group wants."""
     coefficients = tf.gather(coefficients, group.slices, axis=1)
     used = tf.reduce_any(coefficients != 0, axis=1)
@@ -324,7 +333,7 @@ class PerturbationTransformation:
     )
     return matrices
 
-  def _chunks(self, group: _Group, batch: int) -> tuple[int, int, int]:
+  def _chunks(self, group: Group, batch: int) -> tuple[int, int, int]:
     """Examples a step, steps an example, directions (or parameters) a pass.
 
     With windows, rows of pixels in place of the directions.
@@ -347,7 +356,7 @@ class PerturbationTransformation:
     step = -(-passes // parts)
     return rows, parts if group.how == "columns" else 1, step
 
-  def _form(self, group: _Group, images, first, step) -> list[tf.Tensor]:
+  def _form(self, group: Group, images, first, step) -> list[tf.Tensor]:
     """F_i of each slice: some columns, or all columns, or all rows."""
     slices = [self._slices[index] for index in group.slices]
     if group.how == "windows":
