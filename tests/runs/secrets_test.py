@@ -163,7 +163,7 @@ def test_the_second_training_has_no_seed_and_leaves_nothing(
   assert seeds == [None]
   after = files(audited)
   changed = {name for name in after if after[name] != before.get(name)}
-  assert changed == {"audit.json", "privacy.json"}
+  assert changed == {"audit.json", "privacy.json", "ledger.jsonl"}
   assert set(before) <= set(after)
   assert not audited.has(audit_one_run.TRAINING)
   assert places_of(SEED, audited.path) == []
