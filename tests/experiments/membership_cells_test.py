@@ -60,12 +60,35 @@ def test_scales_have_every_study_and_every_part(scale_name):
     assert model.own or scale.robust
 
 
+def test_reduced_has_what_does_not_fit_at_the_paper_s_size():
+  """Tables 3 to 7, 9 to 11 and Figures 1 to 3 and 6 to 9, and Appendix E."""
+  scale = membership_scales.SCALES["reduced"]
+  full = membership_scales.SCALES["full"].models
+  studies = {"main", "share", "radius", "capacity", "subset", "adaptation"}
+  studies |= {"noise_layer", "left_out", "private"}
+  assert {s for m in scale.models.values() for s in m.studies} == studies
+  parts = {part for model in scale.models.values() for part in model.parts}
+  assert parts == set(membership_cells.PARTS)
+  for name, model in scale.models.items():
+    if name in full:
+      assert model.recipe.factor <= full[name].recipe.factor
+      assert model.recipe.num_train or model.recipe.network_settings, name
+  radii = [
+    m.studies["subset"] for m in scale.models.values() if "subset" in m.studies
+  ]
+  assert sorted(radii) == pytest.approx([0, *sorted(_published("subset"))[1:]])
+
+
 def test_models_that_are_not_trained_here_are_those_of_robust_training():
-  for name in ("small", "full"):
+  for name, of_it in (
+    ("small", "uci_har-pgd"),
+    ("reduced", "cifar10-pgd"),
+    ("full", "uci_har-pgd"),
+  ):
     scale = membership_scales.SCALES[name]
     known = robust_training_scales.SCALES[scale.robust].recipes
     adopted = {n: m.recipe for n, m in scale.models.items() if not m.own}
-    assert "uci_har-pgd" in adopted
+    assert of_it in adopted
     for model, recipe in adopted.items():
       budget = recipe.dp_epsilon
       key = model if budget is None else model.removesuffix(f"-{budget:g}")

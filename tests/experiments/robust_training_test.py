@@ -161,6 +161,11 @@ def test_scales_have_the_models_of_the_tables():
   names = [cell.name for cell in robust_training_cells.cells(full)]
   assert "fashion_mnist-ibp/verify" in names
   assert "fashion_mnist-dual/verify" not in names  # days an image
+  assert "yale_b-dual/verify" not in names
+  reduced = robust_training_scales.SCALES["reduced"]
+  names = [cell.name for cell in robust_training_cells.cells(reduced)]
+  assert "fashion_mnist-dual/verify" in names  # of fewer channels
+  assert "yale_b-dual/verify" not in names
   assert "cifar10-pgd/verify" not in names
 
 
@@ -169,6 +174,7 @@ def test_scales_have_the_models_of_the_tables():
   [
     "smoke",
     pytest.param("small", marks=pytest.mark.slow),
+    pytest.param("reduced", marks=pytest.mark.slow),
     pytest.param("full", marks=pytest.mark.slow),
   ],
 )

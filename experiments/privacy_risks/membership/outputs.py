@@ -92,7 +92,7 @@ def verified_outputs(task: Task):
   if isinstance(asked["domain"], bounds.Dual):
     rows, count = task.scale.rows_at_once, task.scale.num_dual
     asked["domain"] = dataclasses.replace(asked["domain"], rows_at_once=rows)
-    if not count:
+    if not count or task.recipe.num_verified == 0:
       return None
   asked["attack_eps"] = task.recipe.attack_eps
   return outputs_of(task, "verified", count, **asked)

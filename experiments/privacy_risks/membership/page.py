@@ -221,7 +221,8 @@ def notes(experiment, results: Results) -> list[str]:
     "I_V uses the bounds that a model was trained on: intervals with outward"
     " rounding for IBP and DiffAI, the exact dual for dual training, on"
     f" {settings['num_dual']} examples of each kind at this scale, and not run"
-    " where that is 0: its cost grows with the square of the width. Published"
+    " where that is 0 or the network too wide: its cost grows with the square"
+    " of the width. Published"
     " figures of dual training rest on random projections: estimates.",
     "Gap: who is classified correctly is called a member. Margin: log p_y minus"
     " log of the sum of the others, in float64, where the confidence of float32"

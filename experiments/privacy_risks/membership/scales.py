@@ -1,9 +1,11 @@
-"""Models of `privacy_risks.membership` at three scales.
+"""Models of `privacy_risks.membership` at four scales.
 
 Full has the paper's studies with the paper's data sets and sizes, and all of
-them on uci_har too, where a training takes minutes on two cores. Small has its
-studies on uci_har. Smoke has everything on 8 x 8 digits, with few training
-examples so that there is something to find.
+them on uci_har too, where a training takes minutes on two cores. Reduced has
+those on Fashion-MNIST and CIFAR-10 that take more than 15 hours at their size,
+on fewer images and narrower networks. Small has its studies on uci_har. Smoke
+has everything on 8 x 8 digits, with few training examples so that there is
+something to find.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ Models = dict[str, Model]
 Recipe = robust_training_cells.Recipe
 _SWEPT = ("pgd", "wrm", "trades")  # Figures 5, 8 and 9
 _SUBSET = "cifar10-subset_natural"
+_SUBSET_RADII = tuple(quarters / 4 / 255 for quarters in range(1, 7))
 
 
 def _main(recipes: Mapping[str, Recipe], own: bool) -> Models:
@@ -295,6 +298,23 @@ def _small() -> Models:
   return models
 
 
+def _reduced() -> Models:
+  scales = robust_training_scales
+  models = _main(scales.SCALES["reduced"].recipes, own=False)
+  radii, step = (2 / 255, 4 / 255), 2 / 255
+  _pgd_studies(models, "cifar10", (0.5, 0.75), radii, 6, step)
+  networks = {
+    float(width): {**scales.REDUCED_CIFAR10, "scale": width}
+    for width in (1, 2, 4)
+  }
+  _capacities(models, "cifar10", networks, (*radii, 8 / 255), step)
+  _adaptation(models, "fashion_mnist")
+  few = {"num_train": 2_000, "network_settings": {"scale": 8}}
+  _subset(models, _SUBSET, *_cifar10_subset(1.0, **few), _SUBSET_RADII)
+  _cifar10_noise_layer(models, num_train=5_000)
+  return models
+
+
 def _cifar10_subset(factor: float, **more: Any) -> tuple[Recipe, Recipe]:
   """Natural and dual training of the residual network, for Table 10.
 
@@ -340,18 +360,27 @@ def _full() -> Models:
   _verified_capacities(models, "yale_b-ibp", networks)
   _adaptation(models, "yale_b")
   _adaptation(models, "fashion_mnist")
-  radii = [quarters / 4 / 255 for quarters in range(1, 7)]
-  _subset(models, _SUBSET, *_cifar10_subset(1.0, num_train=10_000), radii)
-  # PixelDP's residual network is not among ours: another one without batch
-  # normalisation, and natural training of the same beside it.
+  _subset(
+    models, _SUBSET, *_cifar10_subset(1.0, num_train=10_000), _SUBSET_RADII
+  )
+  _cifar10_noise_layer(models)
+  return models
+
+
+def _cifar10_noise_layer(models: Models, **few: Any) -> None:
+  """Appendix E. PixelDP's residual network is not among ours.
+
+  It is another one without batch normalisation, and natural training of the
+  same beside it.
+  """
   natural = dataclasses.replace(
-    recipes["cifar10-natural"],
+    robust_training_scales.SCALES["full"].recipes["cifar10-natural"],
     network="vgg_cifar10",
     changes={"optimizer": "adam", "learning_rate": 1e-4, "momentum": 0.0},
     label="natural, PixelDP's network",
+    **few,
   )
   _noise_layer(models, natural, "cifar10-noise_layer_none")
-  return models
 
 
 SCALES = {
@@ -368,7 +397,14 @@ SCALES = {
   "small": membership_cells.Scale(
     _small(), robust="small", num_points=2_000, num_dual=0, num_swept=500
   ),
+  "reduced": membership_cells.Scale(
+    _reduced(),
+    robust="reduced",
+    num_points=None,
+    num_dual=100,
+    num_swept=2_000,
+  ),
   "full": membership_cells.Scale(
-    _full(), robust="full", num_points=None, num_dual=0, num_swept=None
+    _full(), robust="full", num_points=None, num_dual=100, num_swept=None
   ),
 }
