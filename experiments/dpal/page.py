@@ -301,7 +301,12 @@ def notes(experiment, results: Results) -> list[str]:
   del results
   scale = experiment["settings"]
   dp_delta = formats.dp_delta(dpal_cells.DP_DELTA)
+  narrow = [
+    "All networks have a quarter of the filters of the paper's, and trainings"
+    " are shorter: two cores would need a week for one budget of the paper's."
+  ]
   return [
+    *(narrow if scale["form"] == "narrow" else ()),
     "Budgets of DPAL and AdLM are claimed by their papers; proven: none known."
     " So is that of SecureSGD's released code, whose accountant stops at the"
     " total or before. Those of DP-SGD and SoundDPAL are proven, at delta"

@@ -434,6 +434,13 @@ def test_plots_are_written_and_the_page_shows_them(written):
   assert not list(written.glob("*.draft*"))
 
 
+def test_a_narrow_network_is_called_so():
+  for scale, told in (("small", True), ("full", False)):
+    experiment = dpal.Experiment.described(scale, "cifar10", "runs")
+    notes = " ".join(dpal_page.notes(experiment.record, {}))
+    assert ("a quarter of the filters" in notes) == told
+
+
 def test_labels_of_claimed_budgets_say_that_nothing_is_proven(written):
   results = json.loads((written / "results.json").read_text())
   record, cells = results["experiment"], results["cells"]

@@ -27,6 +27,19 @@ def test_every_preset_names_what_exists(method, preset):
     methods.build(method, network, methods.preset(method, preset))
 
 
+@pytest.mark.parametrize(
+  ("preset", "network"),
+  [
+    ("cifar10_paper", "dpal_cifar10_3x3_bn"),
+    ("cifar10_narrow", "dpal_cifar10_narrow_bn"),
+    ("cifar10_released", "dpal_cifar10_released"),
+    ("cifar10_stobatch", "dpal_cifar10_released"),
+  ],
+)
+def test_first_patches_of_dpal_are_those_of_paper_or_code(preset, network):
+  assert recipes.recipe("dpal", preset).network == network
+
+
 def _trained(monkeypatch, tmp_path, *words):
   """What `train` would build, without training it."""
   found = {}

@@ -13,6 +13,7 @@ _FILES = {"__init__", "__main__", "cells", "measure", "page"}
 # What a study has besides: an algorithm of its own, or what would make another
 # file too long. A new module is not put here without need.
 _MORE = {
+  "dpal": "figures models",
   "halfspaces": "fit ideal instances pure rates rates_page search",
   "membership": "findings outputs plots rows scales studies",
   "training": "scales",
