@@ -14,7 +14,9 @@ from experiments.transdenoiser import __main__ as transdenoiser
 from experiments.transdenoiser import cells as transdenoiser_cells
 from experiments.transdenoiser import measure as transdenoiser_measure
 from experiments.transdenoiser import page as transdenoiser_page
+from tf_privrob import certify
 from tf_privrob import methods
+from tf_privrob import models
 from tf_privrob.privacy import run_facts
 
 _Recipe = transdenoiser_cells.Recipe
@@ -117,8 +119,33 @@ def test_a_cell_brings_its_training_and_the_public_classifier():
   ]
 
 
+def test_a_recipe_may_be_measured_in_part_and_at_the_first_budget_only():
+  recipes = {
+    **_TINY.recipes,
+    "sound": dataclasses.replace(
+      _TINY.recipes["sound"], swept=False, parts=("attack",)
+    ),
+  }
+  scale = dataclasses.replace(_TINY, recipes=recipes)
+  names = [cell.name for cell in transdenoiser_cells.cells(scale)]
+  assert [name for name in names if name.startswith("sound-")] == [
+    "sound-3/train",
+    "sound-3/attack-0.5",
+    "sound-3/attack-1",
+  ]
+
+
+def _all_scales():
+  """Every scale, for each kind of data."""
+  return [
+    transdenoiser_cells.scale_of(name, dataset)
+    for name in transdenoiser_cells.SCALES
+    for dataset in ("mnist", "cifar10")
+  ]
+
+
 def test_every_recipe_of_every_scale_has_its_settings():
-  for scale in transdenoiser_cells.SCALES.values():
+  for scale in _all_scales():
     for cell in transdenoiser_cells.cells(scale):
       if cell.part == "train" and cell.recipe != "public":
         config = transdenoiser_cells.settings(cell, scale, 30_000)
@@ -126,6 +153,108 @@ def test_every_recipe_of_every_scale_has_its_settings():
         if hasattr(config, "dp_delta") and cell.dp_epsilon:
           assert config.dp_epsilon == cell.dp_epsilon
           assert config.dp_delta == transdenoiser_cells.DP_DELTA
+
+
+def test_budgets_of_figure_4_are_trainings_of_different_length():
+  """xi_up stays, and so the number of steps is what a budget buys."""
+  scale = transdenoiser_cells.scale_of("full", "mnist")
+  for name in ("paper_kept", "sepdp"):
+    steps = {}
+    for dp_epsilon in (0.5, 1.0, 2.0):
+      cell = transdenoiser_cells.Cell(name, dp_epsilon, "train")
+      config = transdenoiser_cells.settings(cell, scale, 30_000)
+      config = config.changed(accountant="rdp")  # is quick
+      network = models.denoised_classifier(
+        models.smooth_denoiser((28, 28, 1), filters=1),
+        models.mlp((28, 28, 1), 10, hidden=()),
+      )
+      made = methods.build("transdenoiser", network, config)
+      steps[dp_epsilon] = made.plan(30_000).steps
+    assert 2 * steps[0.5] < steps[1.0] < steps[2.0] / 2
+
+
+def test_images_in_colour_are_attacked_with_less_noise():
+  """As the paper's Figures 3, 4 and 7 are, beside its Figure 2."""
+  scale = transdenoiser_cells.scale_of("full", "cifar10")
+  stddevs = {"certify": set(), "attack": set()}
+  for cell in transdenoiser_cells.cells(scale):
+    part = cell.part.split("-")[0]
+    if cell.recipe in ("sepdp", "sepdp_0.1", "nodp", "nodp_0.1"):
+      if part in stddevs:
+        config = transdenoiser_cells.settings(cell, scale, 25_000)
+        stddevs[part].add(config.input_stddev)
+  assert stddevs == {"certify": {0.25}, "attack": {0.1}}
+  published = [
+    row.figures["input_stddev"]
+    for row in transdenoiser_page.PUBLISHED
+    if (row.dataset, row.study) == ("cifar10", "settings")
+  ]
+  assert published == [0.25, 0.1, 0.1]
+
+
+# The page, from made-up results.
+
+
+def _certified(recipe, dp_epsilon, reach, accuracies):
+  model = recipe if dp_epsilon is None else f"{recipe}-{dp_epsilon:g}"
+  radii = np.arange(0, reach, 0.05).round(2)
+  curve = [
+    {"radius": float(r), "accuracy": accuracies[0] if r < 0.3 else 0.1}
+    for r in radii
+  ]
+  shared = {"recipe": recipe, "dp_epsilon": dp_epsilon, "model": model}
+  return {
+    f"{model}/train": {
+      **shared,
+      "part": "train",
+      "label": f"the {recipe}",
+      "network": "none",
+      "steps": 1,
+      "config": {"batch_size": 1},
+      "seconds": 1.0,
+    },
+    f"{model}/certify": {
+      **shared,
+      "part": "certify",
+      "count": 5,
+      "draws": 100,
+      "reach": reach,
+      "mean_radius": 0.1,
+      "curve": curve,
+    },
+  }
+
+
+def _tables(*results):
+  experiment = {
+    "dataset": "mnist",
+    "settings": {"dp_epsilons": [1.0], "attack_norms": []},
+  }
+  found = {name: row for part in results for name, row in part.items()}
+  tables = transdenoiser_page.tables(experiment, found)
+  return {table.title.split(" ")[-1]: table for table in tables}
+
+
+def test_no_radius_is_printed_that_no_vote_can_reach():
+  few = _certified("nodp", None, 0.4, [0.9])
+  table = _tables(few)["proven"]
+  assert table.head[-2:] == ["0", "0.25"]
+  many = _certified("sound", 1.0, 0.62, [0.8])
+  table = _tables(few, many)["proven"]
+  assert table.head[-3:] == ["0", "0.25", "0.5"]
+  assert [row[-1] for row in table.rows] == ["beyond", "10.00"]
+
+
+def test_what_the_text_says_of_figure_2_stands_beside_ours():
+  table = _tables(
+    _certified("paper_kept", 1.0, 0.6, [0.9]),
+    _certified("nodp", None, 0.6, [0.92]),
+    _certified("sepdp", 1.0, 0.4, [0.85]),
+  )["points"]
+  assert [row[0] for row in table.rows] == ["the nodp", "the sepdp"]
+  assert table.rows[0][4:] == ["similar", "+2.0", "+2.0", "+0.0", "beyond"]
+  assert table.rows[1][4] == "significantly below"
+  assert table.rows[1][5:] == ["-5.0", "-5.0", "beyond", "beyond"]
 
 
 def test_public_and_private_parts_share_no_image(parts):
@@ -157,8 +286,13 @@ def test_certificates_are_those_of_the_model(done):
   assert result["count"] == 6
   radii = [point["radius"] for point in result["curve"]]
   assert radii[0] == 0
-  assert radii[-1] >= result["largest_radius"]
-  assert done.results()["secure-3/certify"]["count"] == 3
+  assert radii[-1] <= result["reach"]
+  assert result["largest_radius"] <= result["reach"]
+  smoothing = certify.RandomizedSmoothing(0.25, num_estimation=_TINY.draws)
+  assert result["reach"] == smoothing.largest_radius
+  secure = done.results()["secure-3/certify"]
+  assert secure["count"] == 3
+  assert 0 < secure["largest_radius"] <= secure["reach"] < 10
 
 
 @pytest.mark.slow

@@ -86,6 +86,6 @@ def test_a_scale_says_what_is_measured_and_what_is_guessed(scale, words):
 
 
 def test_a_scale_that_nobody_guessed_says_so():
-  experiment = studies.described("transdenoiser", "full", "mnist", "runs")
-  text = estimates.of_scale(type(experiment), "full")
+  experiment = studies.described("halfspaces", "smoke", "mnist", "runs")
+  text = estimates.of_scale(type(experiment), "smoke")
   assert text == "whose minutes nobody has measured or guessed yet"
