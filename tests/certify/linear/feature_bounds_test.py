@@ -135,7 +135,7 @@ def test_joined_filters_respond_as_they_do_apart(size, strides, plane):
     rng.normal(size=(7, 7, 1, 1)),
   )
   image = tf.constant(rng.normal(size=(1, *plane)))
-  kernels = feature_bounds._joined(waves, low, plane, strides)
+  kernels = feature_bounds.joined_filters(waves, low, plane, strides)
   joined = [
     linear_norms.conv2d_map(kernel, plane, strides).apply(image)
     for kernel in kernels

@@ -128,7 +128,7 @@ def _scattering(layer, input_shape) -> FeatureBound:
   plane = (height, width, 1)
   maps = [
     linear_norms.conv2d_map(kernel, plane, layer.strides)
-    for kernel in _joined(waves, low, plane, layer.strides)
+    for kernel in joined_filters(waves, low, plane, layer.strides)
   ]
   constants = np.zeros(3)
   sizes = 0.0  # of J with the absolute values of its entries, squared
@@ -155,7 +155,7 @@ def _scattering(layer, input_shape) -> FeatureBound:
   )
 
 
-def _joined(waves, low, plane, strides) -> list[np.ndarray]:
+def joined_filters(waves, low, plane, strides) -> list[np.ndarray]:
   """One kernel of all filters where their centres agree, else one of each.
 
   With padding "same" a kernel of k taps starts p(k) places before the input, so
