@@ -58,4 +58,5 @@ def test_the_studies_with_published_figures_are_known():
     "membership",
     "training",
     "smoothing",
+    "transdenoiser",
   ]
