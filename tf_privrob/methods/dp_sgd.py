@@ -193,7 +193,8 @@ class DPSGD(updates.ByObjective, method.Method):
 
   def may_end(self) -> str | None:
     """An operation in the pass of a batch; `prepare` has looked for it."""
-    return self.clipped_gradients.may_end
+    made = getattr(self, "clipped_gradients", None)
+    return made and made.may_end
 
   def train_step(self, batch) -> dict[str, tf.Tensor]:
     """One logical step: clipped sum over all chunks, noise once, update."""

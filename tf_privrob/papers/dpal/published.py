@@ -262,7 +262,7 @@ class DPAL(fixed_batches.FixedBatches):
       data.augment(
         images,
         self.config.augmentation,
-        self._state.seed(_AUGMENTATION_STREAM, number),
+        self.run_state.seed(_AUGMENTATION_STREAM, number),
       )
       for number, images in enumerate((x, sources))
     )
