@@ -147,6 +147,13 @@ def test_what_cannot_be_told_is_refused():
   moved = private.rescaled((-1.0, 1.0))
   with pytest.raises(ValueError, match=r"\(0\.0, 1\.0\).*\(-1\.0, 1\.0\)"):
     data.require_unseen(told, moved.x_train, moved.value_range)
-  for change in ({"hashes": "%%%"}, {"hashes": 3}, {"value_range": None}):
+  for change in (
+    {"hashes": "%%%"},
+    {"hashes": 3},
+    {"hashes": ""},
+    {"hashes": "", "examples": 0},
+    {"examples": 1},
+    {"value_range": None},
+  ):
     with pytest.raises(ValueError, match="a damaged note"):
       data.require_unseen({**told, **change}, private.x_train, (0.0, 1.0))

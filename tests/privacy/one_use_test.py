@@ -1,8 +1,12 @@
 """One use of a Gaussian, beside dp_accounting and beside integrals."""
 
+import math
+
+import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
+from dp_accounting.pld import privacy_loss_mechanism
 from scipy import integrate
 from scipy import stats
 
@@ -54,3 +58,32 @@ def test_it_is_above_an_integral_and_close_to_it(noise, prob):
     )
     above = found.get_delta_for_epsilon(x)
     assert exact * (1 - 1e-6) <= above <= exact * (1 + 1e-3) + 1e-12
+
+
+@pytest.mark.parametrize("rest", [2.0**-53, 1e-12, 1e-9, 1e-4])
+def test_nothing_cancels_where_nearly_all_take_part(rest):
+  """The library's formula is 0.04 off with 2^-53 left out."""
+  prob = 1 - rest
+  loss = one_use.Loss(
+    1.0,
+    sampling_prob=prob,
+    adjacency_type=privacy_loss_mechanism.AdjacencyType.ADD,
+  )
+  # From where nearly everything is lost to the largest loss of all, -log(rest).
+  grid = np.linspace(-3.0, -math.log(rest) - 1e-3, 24)
+  with mpmath.workdps(60):
+    exact = [_added(x, mpmath.mpf(prob)) for x in grid]
+    found = loss.get_delta_for_epsilon(grid)
+    share = (256 + 4 * -math.log(rest)) * 2.0**-52  # see `loss_distribution`
+    for value, (truth, lost) in zip(found, exact):
+      assert abs(value - truth) <= share * lost
+
+
+def _added(x, prob):
+  """P(loss > x) - exp(x) Q(loss > x) of an added example, and P; noise 1."""
+  x = mpmath.mpf(float(x))
+  inner = x + mpmath.log(prob / (1 - mpmath.exp(x) * (1 - prob)))
+  end = mpmath.mpf(1) / 2 - inner
+  below = mpmath.ncdf(end)
+  mixed = (1 - prob) * below + prob * mpmath.ncdf(end - 1)
+  return below - mpmath.exp(x) * mixed, below

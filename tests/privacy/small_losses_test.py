@@ -150,3 +150,17 @@ def test_where_a_distribution_has_no_digits_only_renyi_answers():
   assert found.rdp == 0.0
   assert found.pld == privacy.dp_epsilon(release, 1e-5, "pld") == math.inf
   assert privacy.gaussian_mu(release) is None
+
+
+def test_rare_examples_with_little_noise_have_a_figure():
+  """Grids of 3e8 cells did not end; wide ones left none; mpmath gives 11.8."""
+  found = privacy.dp_epsilon(privacy.poisson_sgd(0.2759, 1e-4, 1), 1.544e-9)
+  assert 11.7 < found < 11.9
+  rare = privacy.figures(privacy.poisson_sgd(0.53807, 1e-9, 1), 5.82e-7)
+  assert rare.rdp < 1
+
+
+def test_losses_that_no_float_holds_have_no_distribution():
+  release = privacy.poisson_sgd(0.05, 1.0, 10**6)
+  assert privacy.dp_epsilon(release, 1e-5, "pld") == math.inf
+  assert privacy.dp_epsilon(release, 1e-5, "rdp") > 2e8

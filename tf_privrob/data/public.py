@@ -118,6 +118,7 @@ def examples_of(dataset: dataset_lib.Dataset) -> dict[str, Any]:
     "dataset": dataset.name,
     "split": dataset.split,
     "value_range": [float(end) for end in dataset.value_range],
+    "examples": len(dataset.x_train),
     "hashes": base64.b64encode(keys).decode(),
   }
 
@@ -139,6 +140,8 @@ def require_unseen(
   """
   try:
     keys = base64.b64decode(seen["hashes"], validate=True)
+    if not keys or len(keys) != _BYTES * int(seen["examples"]):
+      raise ValueError("not a hash for each example")
     known = {keys[i : i + _BYTES] for i in range(0, len(keys), _BYTES)}
     of_seen = tuple(float(end) for end in seen["value_range"])
   except (KeyError, TypeError, ValueError) as error:

@@ -24,6 +24,7 @@ _INTERVAL = 1e-4  # The discretisation of dp_accounting and of TF Privacy.
 # The library's profile of a sampled use is within a few 2^-52, which are added
 # (`loss_distribution`): where the loss is no larger it says nothing.
 _FINEST = 1e-9  # The finest grid. A wider one is looser, and still above.
+_LARGEST_LOSS = 700.0  # whose exponential double precision can hold
 _LEAST_SPREAD = 1e-12  # Of one use's loss: 0.03% of its profile is rounding.
 
 # (event that is no composition, count), for every different event.
@@ -171,8 +172,10 @@ def _distribution(leaves, neighbouring, accuracy, pure):
   if any(_spread(event) < _LEAST_SPREAD for event, _ in leaves):
     return None
   interval = _interval(leaves, neighbouring, accuracy)
+  if interval > _LARGEST_LOSS:
+    return None
   # Less can be lost than one cell of the grid, which the library refuses.
-  if any(-math.log1p(-q) <= interval for q in _probabilities(leaves) if q < 1):
+  if any(-math.log1p(-q) <= interval for q in _sampled(leaves)):
     return None
   parts = [_one_use(event, count, interval) for event, count in leaves]
   for dp_epsilon, count in pure:
@@ -181,9 +184,10 @@ def _distribution(leaves, neighbouring, accuracy, pure):
   return loss_distribution.compose(parts or [nothing])
 
 
-def _probabilities(leaves: Leaves) -> list[float]:
-  """The probability of taking part in each event; 1 if it is not sampled."""
-  return [getattr(event, "sampling_probability", 1.0) for event, _ in leaves]
+def _sampled(leaves: Leaves) -> list[float]:
+  """The probabilities of taking part in the events that are sampled."""
+  found = [getattr(event, "sampling_probability", 1.0) for event, _ in leaves]
+  return [prob for prob in found if prob < 1]
 
 
 def _one_use(event: dp_accounting.DpEvent, count: int, interval: float):
@@ -267,9 +271,10 @@ def _interval(leaves: Leaves, neighbouring: str, accuracy: float) -> float:
   Gaussian: measured, and the reason why the library's 1e-4 gives 0.166 for a
   run that costs 0.103 (noise 30, q 0.001, 10^6 steps). So h is at most
   `accuracy` * s. It grows with a large figure, whose grid would be long, and
-  never cuts one use's loss into more than 10^5 cells.
+  does not cut one use's loss into more than 10^5 cells, but where the least
+  that a sampled use can gain would be less than one: then into 10^6.
   """
-  wanted, floor = 0.1, 0.0
+  wanted, largest = 0.1, 0.0
   if accuracy <= FINE:
     rough = _composed_rdp(leaves, neighbouring, (1.5, 2, 4, 8, 16, 32))(1e-5)
     wanted = _INTERVAL * (max(1.0, rough / 20) if rough < math.inf else 1.0)
@@ -284,9 +289,14 @@ def _interval(leaves: Leaves, neighbouring: str, accuracy: float) -> float:
     wanted = min(wanted, accuracy * spread)
     # The loss ten standard deviations out, where the library cuts it.
     loss = 10 / noise + 0.5 / noise**2
-    loss = max(loss + math.log(prob), 0.0) + math.log1p(prob)
-    floor = max(floor, loss / 1e5)
-  return max(wanted, floor, _FINEST)
+    if loss < _LARGEST_LOSS:
+      loss = math.log1p(prob * math.expm1(loss))
+    largest = max(largest, loss)
+  interval = max(wanted, largest / 1e5, _FINEST)
+  finer = min((-math.log1p(-q) for q in _sampled(leaves)), default=math.inf) / 2
+  if interval >= 2 * finer and largest <= 1e6 * finer:
+    interval = max(finer, _FINEST)
+  return interval
 
 
 def _spread(event: dp_accounting.DpEvent) -> float:

@@ -27,11 +27,11 @@ def gaussian(
     interval: Between two losses of the grid.
   """
   removed = _masses(
-    _Loss(noise_multiplier, sampling_prob=sampling_prob), interval
+    Loss(noise_multiplier, sampling_prob=sampling_prob), interval
   )
   if sampling_prob == 1:
     return privacy_loss_distribution.PrivacyLossDistribution(removed)
-  loss = _Loss(
+  loss = Loss(
     noise_multiplier,
     sampling_prob=sampling_prob,
     adjacency_type=_Adjacency.ADD,
@@ -41,7 +41,7 @@ def gaussian(
   )
 
 
-def _masses(loss: _Loss, interval: float) -> pld_pmf.PLDPmf:
+def _masses(loss: Loss, interval: float) -> pld_pmf.PLDPmf:
   """Doroshenko et al. 2022, Algorithm 1, from the smallest loss to the largest.
 
   The profile falls; where rounding lets it rise, what lies before is lifted.
@@ -56,7 +56,7 @@ def _masses(loss: _Loss, interval: float) -> pld_pmf.PLDPmf:
   )
 
 
-class _Loss(privacy_loss_mechanism.GaussianPrivacyLoss):
+class Loss(privacy_loss_mechanism.GaussianPrivacyLoss):
   """The library's, with its profile at many points at once."""
 
   def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
@@ -69,15 +69,15 @@ class _Loss(privacy_loss_mechanism.GaussianPrivacyLoss):
   def _ends(self, epsilon: np.ndarray) -> np.ndarray:
     """The largest x whose loss is at least epsilon; infinite beyond them all.
 
-    With s = 1 for an example that is removed and -1 for one that is added, the
-    loss without sampling is s log(1 + (exp(s epsilon) - 1) / q).
+    The loss without sampling is log(1 + (exp(epsilon) - 1) / q) where an
+    example is removed, and epsilon + log(q / (1 - exp(epsilon) (1 - q))) where
+    one is added: written so that neither a small q nor one near 1 cancels.
     """
     prob, loss = self.sampling_prob, epsilon
-    if prob < 1:
-      sign = 1.0 if self.adjacency_type == _Adjacency.REMOVE else -1.0
-      whole = sign * epsilon + math.log(1 / prob)
-      gap = math.log(1 / prob - 1) - whole
-      with np.errstate(divide="ignore", invalid="ignore"):
-        inner = whole + np.log1p(-np.exp(gap))
-      loss = sign * np.where(gap < 0, inner, -math.inf)
+    with np.errstate(divide="ignore", over="ignore"):
+      if prob < 1 and self.adjacency_type == _Adjacency.REMOVE:
+        loss = np.log1p(np.maximum(np.expm1(epsilon) / prob, -1.0))
+      elif prob < 1:
+        left = np.maximum(prob - np.expm1(epsilon) * (1 - prob), 0.0)
+        loss = epsilon + np.log(prob / left)
     return self.inverse_privacy_loss_without_subsampling(loss)

@@ -12,8 +12,8 @@ _PUBLIC_CLASSIFIER = (
   " denoiser before it is new"
 )
 _UNSEEN = (
-  "its file has hashes of the examples that it was trained on, and none of the"
-  " private ones is among them"
+  "its file tells hashes of the examples that it was trained on, which is"
+  " believed, and none of the private ones is among them"
 )
 
 

@@ -90,3 +90,8 @@ def test_more_steps_and_less_noise_cost_more_and_no_noise_everything():
   assert stopping.dp_epsilon(0.9, 5.0, 0.05, 20, 1e-5) > base
   assert stopping.dp_epsilon(1.0, 4.0, 0.05, 20, 1e-5) > base
   assert stopping.dp_epsilon(0.01, 5.0, 0.05, 20, 1e-5) == math.inf
+
+
+def test_all_examples_in_every_step_with_hardly_any_noise():
+  """From a loss of 37.4 on exp(-loss) - 1 is -1, whose logarithm raised."""
+  assert stopping.dp_epsilon(1.0, 0.02, 1.0, 1, 1e-5) > 49

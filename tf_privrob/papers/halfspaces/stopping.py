@@ -122,8 +122,8 @@ def dp_epsilon(
   spread = prob * math.sqrt(math.expm1(min(1 / stddev**2 + 1 / scale**2, 60.0)))
   interval = max(min(_OVER_SPREAD * spread, 0.1), most / 1e5)
   # Losses of one step when an example is removed; the signs turn for one added.
-  highest = math.log1p(prob * math.expm1(most))
-  lowest = math.log1p(prob * math.expm1(-most))
+  highest = most if prob == 1 else math.log1p(prob * math.expm1(most))
+  lowest = -most if prob == 1 else math.log1p(prob * math.expm1(-most))
 
   def masses(removed: bool):
     ends = (lowest, highest) if removed else (-highest, -lowest)
