@@ -69,8 +69,8 @@ def test_nothing_cancels_where_nearly_all_take_part(rest):
     sampling_prob=prob,
     adjacency_type=privacy_loss_mechanism.AdjacencyType.ADD,
   )
-  # From where nearly everything is lost to the largest loss of all, -log(rest).
-  grid = np.linspace(-3.0, -math.log(rest) - 1e-3, 24)
+  ends = loss.connect_dots_bounds()
+  grid = np.linspace(ends.epsilon_lower, ends.epsilon_upper, 24)
   with mpmath.workdps(60):
     exact = [_added(x, mpmath.mpf(prob)) for x in grid]
     found = loss.get_delta_for_epsilon(grid)
