@@ -60,12 +60,15 @@ def test_it_is_above_an_integral_and_close_to_it(noise, prob):
     assert exact * (1 - 1e-6) <= above <= exact * (1 + 1e-3) + 1e-12
 
 
+_LITTLE = 0.125  # noise
+
+
 @pytest.mark.parametrize("rest", [2.0**-53, 1e-12, 1e-9, 1e-4])
 def test_nothing_cancels_where_nearly_all_take_part(rest):
   """The library's formula is 0.04 off with 2^-53 left out."""
   prob = 1 - rest
   loss = one_use.Loss(
-    1.0,
+    _LITTLE,
     sampling_prob=prob,
     adjacency_type=privacy_loss_mechanism.AdjacencyType.ADD,
   )
@@ -80,10 +83,10 @@ def test_nothing_cancels_where_nearly_all_take_part(rest):
 
 
 def _added(x, prob):
-  """P(loss > x) - exp(x) Q(loss > x) of an added example, and P; noise 1."""
+  """P(loss > x) - exp(x) Q(loss > x) of an added example, and P."""
   x = mpmath.mpf(float(x))
   inner = x + mpmath.log(prob / (1 - mpmath.exp(x) * (1 - prob)))
-  end = mpmath.mpf(1) / 2 - inner
-  below = mpmath.ncdf(end)
-  mixed = (1 - prob) * below + prob * mpmath.ncdf(end - 1)
+  end = mpmath.mpf(1) / 2 - inner * _LITTLE**2
+  below = mpmath.ncdf(end / _LITTLE)
+  mixed = (1 - prob) * below + prob * mpmath.ncdf((end - 1) / _LITTLE)
   return below - mpmath.exp(x) * mixed, below
