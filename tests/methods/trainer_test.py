@@ -252,7 +252,15 @@ def trained():
   return get
 
 
-@pytest.mark.parametrize("case", ["pgd", "trades", "wrm_linf", "wrm_l2"])
+@pytest.mark.parametrize(
+  "case",
+  [
+    "pgd",
+    pytest.param("trades", marks=pytest.mark.slow),
+    pytest.param("wrm_linf", marks=pytest.mark.slow),
+    "wrm_l2",
+  ],
+)
 def test_attacked_training_resists_attacks(trained, case):
   accuracies = {}
   attack = attacks.PGD(EPS, steps=10)
@@ -265,7 +273,12 @@ def test_attacked_training_resists_attacks(trained, case):
 
 
 @pytest.mark.parametrize(
-  ("case", "gain"), [("ibp", 0.25), ("diffai", 0.1), ("dual", 0.25)]
+  ("case", "gain"),
+  [
+    ("ibp", 0.25),
+    ("diffai", 0.1),
+    pytest.param("dual", 0.25, marks=pytest.mark.slow),
+  ],
 )
 def test_verified_training_is_certified(trained, case, gain):
   """By its own certifier, and more of it than of natural training."""

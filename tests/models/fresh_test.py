@@ -293,10 +293,22 @@ def _by_name(name, seed=None):
   return models.by_name(name, (16, 16, channels), 4, seed, **settings)
 
 
+# Of families that have a small one, too.
+_LARGE = (
+  "dpal_cifar10",
+  "fashion_mnist_cnn_",
+  "ibp_large",
+  "ibp_medium",
+  "vgg_",
+  "wide_",
+  "yale_cnn_",
+)
+
+
 def all_networks():
   for name in models.NAMES:
-    large = [pytest.mark.slow] if name == "ibp_large" else []
-    yield pytest.param(name, _by_name, marks=large)
+    marks = [pytest.mark.slow] if name.startswith(_LARGE) else []
+    yield pytest.param(name, _by_name, marks=marks)
   for name in models.DENOISERS:
     yield name, lambda n, seed=None: models.denoiser_by_name(n, (8, 8, 1), seed)
 

@@ -239,8 +239,21 @@ def _inputs(model):
   return tf.nest.map_structure(draw, model.input)
 
 
-@pytest.mark.parametrize("suffix", _MOSTLY_FILES)
-@pytest.mark.parametrize("name", _HONEST)
+_LARGE = ("dpal", "dual", "mobile", "residual", "scattering", "states")
+
+
+@pytest.mark.parametrize(
+  ("name", "suffix"),
+  [
+    pytest.param(
+      name,
+      suffix,
+      marks=pytest.mark.slow if name in _LARGE and suffix != ".keras" else (),
+    )
+    for name in _HONEST
+    for suffix in _MOSTLY_FILES
+  ],
+)
 def test_honest_models_are_the_same_to_the_bit(tmp_path, name, suffix):
   network = _HONEST[name]()
   rng = np.random.default_rng(2)
