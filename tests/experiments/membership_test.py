@@ -250,7 +250,7 @@ def test_page_shows_no_claim_alone(done):
   for title in ("Findings", "Table 5", "Table 7", "Figure 2", "Private"):
     assert f"## {title}" in text
   assert "an upper estimate" in text
-  assert "up to 120 training and as many test examples" in text
+  assert "up to 120 training and up to as many test examples" in text
   assert text.count(".svg)") >= 6
   for name in ("figure-1", "figure-2", "figure-5-8-9", "private"):
     xml.etree.ElementTree.parse(done.folder.file(f"{name}.svg"))

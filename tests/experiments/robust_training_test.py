@@ -375,7 +375,7 @@ def test_page_shows_no_claim_alone(done):
 @pytest.mark.slow
 def test_page_says_what_was_cut(done):
   text = done.folder.file("table.md").read_text()
-  assert "up to 40 test and as many training examples" in text
+  assert "up to 40 test and training examples each" in text
   assert "digits: Fixed and stratified" in text
   row = running.rows(text, "IBP |")[1]
   assert row[8] == "0.06"  # of the preset's length
