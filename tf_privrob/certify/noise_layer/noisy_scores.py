@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import mechanisms
+from tf_privrob.certify import ahead
 from tf_privrob.certify import certifier
 from tf_privrob.certify import gate
 from tf_privrob.certify import rounding
@@ -212,7 +213,7 @@ class NoisyScores:
         return work, self._batch(copies, tf.constant(counted)).numpy()
 
     sums, started = 0, time.perf_counter()
-    for work, parts in votes.ahead(scored, self._work(x, indices, firsts)):
+    for work, parts in ahead.results(scored, self._work(x, indices, firsts)):
       sums += parts
       if work.first == firsts[-1]:
         seconds = time.perf_counter() - started

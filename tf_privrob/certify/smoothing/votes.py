@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import math
 import time
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import NamedTuple
-from typing import TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from tf_privrob import randomness
+from tf_privrob.certify import ahead
 from tf_privrob.certify import rounding
 from tf_privrob.certify.smoothing import grid
 from tf_privrob.models import precision
 
 BLOCK = 25  # draws that share one key: part of what a seed means
-_AT_WORK = 3  # batches
 SELECTION, ESTIMATION, PREDICTION = 0, 1, 2
 _BATCH = {"CPU": 200, "GPU": 2_000}
-_In, _Out = TypeVar("_In"), TypeVar("_Out")
 
 
 def default_batch_size() -> int:
@@ -49,22 +44,6 @@ def seed_key(seed: int | Sequence[int]) -> randomness.Key:
   if words.ndim > 1 or len(words) > 2 or words.dtype.kind not in "iu":
     raise ValueError(f"Expected seed={seed!r} to be an int or two ints.")
   return randomness.Key.of(0).child("certificates", *words.tolist())
-
-
-def ahead(make: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
-  """`make` of each item in their order, a few of them at work at a time.
-
-  So no processor waits while another draws noise, as it does when batches take
-  turns.
-  """
-  with concurrent.futures.ThreadPoolExecutor(_AT_WORK) as threads:
-    made: collections.deque = collections.deque()
-    for item in items:
-      made.append(threads.submit(make, item))
-      if len(made) > _AT_WORK:
-        yield made.popleft().result()
-    while made:
-      yield made.popleft().result()
 
 
 class NoisyVotes:
@@ -145,7 +124,7 @@ class NoisyVotes:
       with precision.as_written():
         return self._classify(copies).numpy()
 
-    for batch, classes in zip(batches, ahead(classified, batches)):
+    for batch, classes in zip(batches, ahead.results(classified, batches)):
       classes = classes.reshape(self._blocks, BLOCK)
       spent = time.perf_counter() - started
       for (row, block), found in zip(batch, classes):
