@@ -1,5 +1,6 @@
 """Audits the training of a run folder: a lower bound on its dp_epsilon.
 
+python -m tf_privrob audit --run_dir=runs/first --kind=planted
 python -m tf_privrob audit --run_dir=runs/first --kind=step --runs=2000
 python -m tf_privrob audit --run_dir=runs/first --kind=two_world --steps=4 \
   --runs=1000
@@ -9,9 +10,12 @@ python -m tf_privrob audit --run_dir=runs/first --kind=one_run \
 `step` repeats one step that the canary is in, at the run's noise and clip norm,
 and is compared with what is stated for that one step; `two_world` short
 trainings at the run's sampling probability, compared with what is stated for
-exactly those; `one_run` trains once more with the run's own settings and many
-canaries, and is the audit that is set beside the run's own budget. Results go
-to audit.json. A killed audit goes on with the same command.
+exactly those. `planted` and `one_run` train once more with the run's own
+settings and many canaries, and are set beside the run's own budget: `planted`
+with gradients that are canaries, for an adversary who sees every step, which
+comes close to what is proven; `one_run` with inputs that are. Results go to
+audit.json. A killed audit goes on with the same command, `planted` from its
+beginning.
 """
 
 from __future__ import annotations
@@ -30,17 +34,18 @@ class Options:
 
   Attributes:
     run_dir: Run folder to audit.
-    kind: Step, two_world or one_run.
+    kind: Step, two_world, one_run or planted.
     runs: Judged runs of each world (step, two_world).
     pilots: Runs of each world that settle the test; default as many.
     steps: Steps of each training of two_world.
     canary: Blank, mislabelled, out_of_distribution or own_direction.
-    num_canaries: Canaries of one_run.
+    num_canaries: Canaries of one_run (default 200) or planted (default as many
+      as the bound needs).
     guesses: Numbers of guesses of one_run, settled beforehand; several share
       the failure probability. Default: a quarter, half and all of the canaries.
     score: Score of one_run: white_box or loss.
     dp_delta: At which dp_epsilon is bounded; default the run's.
-    confidence: Confidence of the bound.
+    confidence: Confidence of the bound; default 0.95, of planted 0.999.
     seed: Seed of the audit's noise; default from the operating system.
     data_dir: Folder with <name>.npz; default $TF_PRIVROB_DATA.
   """
@@ -51,11 +56,11 @@ class Options:
   pilots: Optional[int] = None
   steps: int = 4
   canary: str = "mislabelled"
-  num_canaries: int = 200
+  num_canaries: Optional[int] = None
   guesses: Optional[tuple[int, ...]] = None
   score: str = "white_box"
   dp_delta: Optional[float] = None
-  confidence: float = 0.95
+  confidence: Optional[float] = None
   seed: Optional[int] = None
   data_dir: Optional[str] = None
 

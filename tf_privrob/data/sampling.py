@@ -118,9 +118,7 @@ class Sampler(abc.ABC):
     validate.non_negative_int(start_step=start_step)
     chunk = (None, self.physical_batch_size)
     return batching.pipeline(
-      lambda step: batching.gather_chunks(
-        x, y, self.indices(key, step), self.physical_batch_size
-      ),
+      lambda step: self.element(x, y, self.indices(key, step)),
       (
         tf.TensorSpec((*chunk, *x.shape[1:]), tf.as_dtype(x.dtype)),
         tf.TensorSpec(chunk, tf.as_dtype(y.dtype)),
@@ -130,10 +128,15 @@ class Sampler(abc.ABC):
       steps,
     )
 
+  def element(
+    self, x: np.ndarray, y: np.ndarray, rows: np.ndarray
+  ) -> tuple[np.ndarray, ...]:
+    """The logical batch of these rows, see `data.batching`."""
+    return batching.gather_chunks(x, y, rows, self.physical_batch_size)
+
   def rehearsal(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
     """An element of one whole chunk, made of the given synthetic rows."""
-    rows = np.arange(self.physical_batch_size) % len(x)
-    return batching.gather_chunks(x, y, rows, self.physical_batch_size)
+    return self.element(x, y, np.arange(self.physical_batch_size) % len(x))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +185,11 @@ class PoissonSampler(Sampler):
     return self.num_examples * self.sampling_prob
 
   @property
+  def slots(self) -> int:
+    """Who is drawn from: the n examples, and canaries of an audit."""
+    return self.num_examples
+
+  @property
   def steps_per_epoch(self) -> int:
     """1 / q, to the nearest whole number."""
     return max(1, round(1 / self.sampling_prob))
@@ -192,12 +200,12 @@ class PoissonSampler(Sampler):
 
     Bernstein: with m = q n, P[size >= m + t] <= exp(-t^2 / 2 / (m + t / 3)).
     """
-    mean = self.expected_batch_size
-    return min(self.num_examples, math.ceil(mean + 8 * math.sqrt(mean) + 64))
+    mean = self.slots * self.sampling_prob
+    return min(self.slots, math.ceil(mean + 8 * math.sqrt(mean) + 64))
 
   def indices(self, key: randomness.Key, step: int) -> np.ndarray:
     """The rows drawn at `step`, in increasing order."""
-    uniform = key.child("poisson", step).uniform(self.num_examples)
+    uniform = key.child("poisson", step).uniform(self.slots)
     return np.flatnonzero(uniform < self.sampling_prob)
 
   def describe(self) -> dict[str, str | int | float]:

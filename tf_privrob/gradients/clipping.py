@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import sys
 import warnings
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ ENGINES = ("ghost", "vectorized", "loop")
 NEIGHBOURING = ("add_or_remove_one", "replace_one")
 
 LossFn = Callable[..., tf.Tensor]
+Plant = Callable[[list[factors.Factor], tf.Tensor], list[factors.Factor]]
 
 _NOT_VECTORIZED = (
   "The examples are taken one after the other, which is slower: {} is not known"
@@ -138,10 +140,33 @@ class ClippedGradients:
     self._layers = recording.layers_with_weights(network)
     self.engine = self._choose(engine, assume_row_wise)
     self._jit_compile = jit_compile
+    self._plant: Plant | None = None
     self.may_end: str | None = None
+    self._compile()
+
+  def _compile(self) -> None:
     self._compiled_sum = (
-      tf.function(self._sum, jit_compile=True) if jit_compile else self._sum
+      tf.function(self._sum, jit_compile=True)
+      if self._jit_compile
+      else self._sum
     )
+
+  def planting(self, plant: Plant) -> ClippedGradients:
+    """The same for rows that have gradients of an auditor's making.
+
+    From there on they go the way of all others: norms, clipping, sums.
+
+    Args:
+      plant: Makes them of the factors that the rows would have, and of the last
+        tensor of a batch, which tells whose they are and is zero to the loss.
+    """
+    found = copy.copy(self)
+    found._plant = plant
+    found._loss_fn = lambda batch, seed: self._loss_fn(
+      (*batch[:-1], tf.zeros_like(batch[-1])), seed
+    )
+    found._compile()
+    return found
 
   def _choose(self, engine: str | None, assume_row_wise: bool) -> str:
     """The engine; "ghost" only where it is known to keep examples apart."""
@@ -381,10 +406,14 @@ class ClippedGradients:
   def _per_example(self, batch, seed):
     """Factors (one a variable), losses and metrics."""
     if self.engine != "ghost":
-      return self._one_by_one(batch, seed)
-    tape = tf.GradientTape(watch_accessed_variables=False)
-    calls, losses, metrics = self._forward(batch, seed, tape)
-    return self._factored(calls, losses, tape, seed), losses, metrics
+      found, losses, metrics = self._one_by_one(batch, seed)
+    else:
+      tape = tf.GradientTape(watch_accessed_variables=False)
+      calls, losses, metrics = self._forward(batch, seed, tape)
+      found = self._factored(calls, losses, tape, seed)
+    if self._plant is not None:
+      found = self._plant(found, batch[-1])
+    return found, losses, metrics
 
   def _losses(self, batch, seed):
     """Runs the loss function and checks what it returns."""

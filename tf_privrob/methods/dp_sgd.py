@@ -179,6 +179,8 @@ class DPSGD(updates.ByObjective, method.Method):
       sizes=(_CHECKED_ROWS,),
       rows=plan.sampler.physical_batch_size,
     )
+    if self.planted is not None:
+      self.clipped_gradients = self.planted.join(self.clipped_gradients)
 
   def _make_gradients(self, jit_compile: bool) -> gradients.ClippedGradients:
     """What sums the gradients of a batch."""
@@ -211,6 +213,10 @@ class DPSGD(updates.ByObjective, method.Method):
         tf.cast(g / size, r.dtype) + r for g, r in zip(noisy, regularization)
       ]
     )
+    if self.planted is not None:
+      self.clipped_gradients.note(
+        state.step, update.tensors, size, regularization
+      )
     self.apply(update, variables)
     self.after_update()
     state.step.assign_add(1)

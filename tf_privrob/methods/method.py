@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Mapping
@@ -73,6 +74,8 @@ class Method(tf.keras.Model):
   Attributes:
     run_state: counters of the run, which `prepare` makes.
     settled_plan: what `fit` or `simulate` settled by `plan`; None before.
+    planted: canaries that take part in the training, for an audit of it; to be
+      set before `fit`. None: there are none.
   """
 
   config_class: type
@@ -106,6 +109,7 @@ class Method(tf.keras.Model):
     self._run_record = _Record(record or {})
     self._compile_arguments = None
     self.settled_plan = None
+    self.planted = None
     self._session = None
     self._outlet = None
 
@@ -431,7 +435,7 @@ class Method(tf.keras.Model):
         run_dir, resume, (x, y), value_range, callbacks, nonprivate_logs
       )
       self.begin(x, y, value_range)
-      if self.plan(len(x), shape) != self.settled_plan:
+      if self._with_canaries(len(x), shape) != self.settled_plan:
         self._settle_plan(len(x), shape, value_range, classes)
       session.settle()
       note()  # never over the files of another run, which is refused by now
@@ -502,7 +506,7 @@ class Method(tf.keras.Model):
 
   def _settle_plan(self, num_examples, shape, value_range, classes) -> None:
     """Plans, compiles and builds what the steps use."""
-    plan = self.plan(num_examples, shape)
+    plan = self._with_canaries(num_examples, shape)
     if not self.optimizer or self._compile_arguments is not None:
       arguments = dict(self._compile_arguments or {})
       self.compile(optimizer=self.make_optimizer(plan.steps), **arguments)
@@ -512,6 +516,13 @@ class Method(tf.keras.Model):
     checks.require_new_optimizer(self.optimizer, self.optimized_variables)
     self.outlet.forget_traces()
     self.train_function = None  # traced anew, with this plan
+
+  def _with_canaries(self, num_examples: int, shape) -> Any:
+    """The plan, with the canaries of an audit among those that take part."""
+    plan = self.plan(num_examples, shape)
+    if self.planted is None:
+      return plan
+    return dataclasses.replace(plan, sampler=self.planted.sampler(plan.sampler))
 
   def simulate(
     self,

@@ -27,6 +27,8 @@ from tf_privrob.privacy.audit.one_run import canaries_for
 from tf_privrob.privacy.audit.one_run import one_run as audit_one_run
 from tf_privrob.privacy.audit.one_run import one_run_lower_bound
 from tf_privrob.privacy.audit.one_run import one_run_reachable
+from tf_privrob.privacy.audit.planted import audit_planted
+from tf_privrob.privacy.audit.planted import canaries_in_one_training
 from tf_privrob.privacy.audit.refuter import refute
 from tf_privrob.privacy.audit.two_world import two_world as audit_two_world
 from tf_privrob.privacy.calibration import calibrate_noise_multiplier
@@ -57,9 +59,11 @@ __all__ = [
   "Release",
   "RunFacts",
   "audit_one_run",
+  "audit_planted",
   "audit_two_world",
   "calibrate_noise_multiplier",
   "canaries_for",
+  "canaries_in_one_training",
   "diverged",
   "dp_epsilon",
   "dp_epsilon_lower_bound",

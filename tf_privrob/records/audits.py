@@ -63,6 +63,12 @@ class Audit(Record):
   guesses: Optional[Count] = None
   correct: Optional[Count] = None
   tried: Optional[tuple[Count, ...]] = None
+  any_mechanism: Optional[float] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
+  noise_found: Optional[float] = dataclasses.field(
+    default=None, metadata=OPTIONAL
+  )
   second_training: Optional[str] = dataclasses.field(
     default=None, metadata=OPTIONAL
   )

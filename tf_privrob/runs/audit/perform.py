@@ -11,8 +11,9 @@ from tf_privrob import records
 from tf_privrob.privacy import stated as stated_lib
 from tf_privrob.runs.audit import record as audit_record
 
-KINDS = ("step", "two_world", "one_run")
+KINDS = ("step", "two_world", "one_run", "planted")
 _LOCK = ".audit.lock"
+_USUAL, _SURE, _USUAL_CANARIES = 0.95, 0.999, 200
 _SECOND = (
   "The audit of {created} trained a second model on the private records (proven"
   " {budget}); it was deleted. The statement is about the run's own model:"
@@ -27,12 +28,12 @@ def run(
   runs: int = 1000,
   steps: int = 4,
   pilots: int | None = None,
-  num_canaries: int = 200,
+  num_canaries: int | None = None,
   guesses=None,
   score: str = "white_box",
   canary: str = "mislabelled",
   dp_delta: float | None = None,
-  confidence: float = 0.95,
+  confidence: float | None = None,
   seed: int | None = None,
   data_dir: str | None = None,
   command_line: str = "",
@@ -45,12 +46,13 @@ def run(
     runs: See `short_audit`.
     steps: See `short_audit`.
     pilots: See `short_audit`.
-    num_canaries: See `one_run_audit`.
+    num_canaries: See `one_run_audit` and `planted_audit`; None: 200, or as many
+      as the bound needs.
     guesses: See `one_run_audit`.
     score: See `one_run_audit`.
     canary: Its kind.
     dp_delta: At which dp_epsilon is bounded; None: the statement's.
-    confidence: Of the bound.
+    confidence: Of the bound; None: 0.95, for "planted" 0.999.
     seed: Of the audit's noise; None: from the operating system.
     data_dir: The folder with <name>.npz, or None.
     command_line: For audit.json.
@@ -69,14 +71,18 @@ def run(
   source = audit_source.load(folder, data_dir)
   if seed is None:
     seed = int.from_bytes(os.urandom(4), "little") >> 1
+  confidence = confidence or (_SURE if kind == "planted" else _USUAL)
   shared = {
-    "canary": canary,
     "dp_delta": dp_delta,
     "confidence": confidence,
     "seed": seed,
     "command_line": command_line,
   }
   with files.locked(folder.file(_LOCK), f"the audit of {folder.path}"):
+    if kind == "planted":
+      return planted_audit(folder, source, num_canaries, **shared)
+    shared["canary"] = canary
+    num_canaries = num_canaries or _USUAL_CANARIES
     if kind == "one_run":
       return one_run_audit(
         folder, source, num_canaries, guesses=guesses, score=score, **shared
@@ -303,6 +309,79 @@ def one_run_audit(
   audit = records.Audit.from_json(entry).to_json()
   stated_lib.append(folder, audit)
   _remove_training(folder)
+  return audit
+
+
+def planted_audit(
+  folder,
+  source,
+  num_canaries: int | None = None,
+  *,
+  dp_delta: float | None = None,
+  confidence: float = _SURE,
+  seed: int = 0,
+  command_line: str = "",
+) -> dict:
+  """`planted`: the audit as audit.json has it.
+
+  The run is trained once more with canary gradients in it, of which an
+  adversary sees every step. Nothing of that training is kept.
+
+  Args: see `short_audit`.
+    num_canaries: None: as many as the bound needs.
+  """
+  from tf_privrob import privacy
+  from tf_privrob.runs.audit import planted as audit_of_planted
+
+  started = time.monotonic()
+  if dp_delta is None:
+    dp_delta = _stated_delta(source.statement)
+  _require_delta(dp_delta)
+  audit_of_planted.check(source)
+  stated_lib.caution(folder, stated_lib.BEGUN)
+  canaries, method = audit_of_planted.train(source, num_canaries, seed)
+  statement = method.privacy_statement()
+  found = privacy.audit_planted(
+    canaries.seen,
+    canaries.included,
+    source.noise_multiplier,
+    source.sampling_prob,
+    dp_delta,
+    confidence,
+  )
+  claimed = statement.claimed and dataclasses.asdict(statement.claimed)
+  proven = statement.proven and dataclasses.asdict(statement.proven)
+  created = audit_record.now()
+  same = _same_release(source.statement, statement)
+  entry = {
+    "name": "planted",
+    "label": "one training seen step by step, gradient canaries",
+    "statistic": found.statistic,
+    "canary": "one coordinate",
+    "audited": found.audited,
+    "any_mechanism": found.any_mechanism,
+    "noise_found": found.noise_found,
+    "dp_delta": dp_delta,
+    "confidence": confidence,
+    "runs": canaries.count,
+    "guesses": found.canaries,
+    "correct": found.correct,
+    "claimed": claimed,
+    "proven": proven,
+    "neighbouring": "add_or_remove_one",
+    "sampling_prob": source.sampling_prob,
+    "verdict": audit_record.verdict(found.audited, claimed, proven),
+    "reachable": found.reachable,
+    "scope": stated_lib.OWN_SETTINGS if same else "a training like this run",
+    "second_training": _SECOND.format(
+      created=created, budget=statement.proven or "none known"
+    ),
+    "created": created,
+    "seconds": round(time.monotonic() - started, 2),
+    "command": command_line,
+  }
+  audit = records.Audit.from_json(entry).to_json()
+  stated_lib.append(folder, audit)
   return audit
 
 
