@@ -40,12 +40,17 @@ class Planted:
   Args:
     count: of canaries, at most the number of trainable weights.
     seed: of coins and coordinates. They must stay unknown to what is audited.
+
+  Attributes:
+    included: the coins, [count].
+    groups: which variable each canary is in; None before the training.
   """
 
   def __init__(self, count: int, seed: int):
     self.count = count
     rng = np.random.default_rng([11, seed])
     self.included = rng.random(count) < 0.5
+    self.groups: np.ndarray | None = None
     self._seed = int(rng.integers(2**31))
     self._rows: dict[int, np.ndarray] = {}
 
@@ -115,8 +120,8 @@ class PlantedSampler(data.PoissonSampler):
   def indices(self, key, step: int) -> np.ndarray:
     """Without the canaries whose coin kept them out."""
     drawn = super().indices(key, step)
-    numbers = drawn - self.num_examples
-    return drawn[(numbers < 0) | self.canaries.included[numbers]]
+    real = np.ones(self.num_examples, bool)
+    return drawn[np.concatenate([real, self.canaries.included])[drawn]]
 
   def element(self, x, y, rows) -> tuple[np.ndarray, ...]:
     """The chunks of real rows, then at least one of canaries."""
@@ -150,6 +155,7 @@ class Joined:
     sizes = [int(np.prod(v.shape)) for v in clipped.variables]
     ends = np.cumsum([0, *sizes])
     owner = np.searchsorted(ends, self._places, side="right") - 1
+    canaries.groups = owner
     self._owner = tf.constant(owner, tf.int64)
     self._inside = tf.constant(self._places - ends[owner], tf.int64)
     self._planted = clipped.planting(self._plant)

@@ -38,6 +38,7 @@ class PlantedAudit(audit.LowerBound):
     canaries: How many were judged; others settled the guess.
     correct: How many coins were guessed.
     statistic: What the guesses were made by.
+    group: Whose canaries these were, e.g. those of one variable; None: all.
     noise_multiplier: The noise that explains so many, at most.
     any_mechanism: What they show of dp_epsilon at dp_delta of a training that
       nothing is assumed of.
@@ -48,6 +49,7 @@ class PlantedAudit(audit.LowerBound):
   canaries: int
   correct: int
   statistic: str
+  group: int | None
   noise_multiplier: float
   any_mechanism: float
   noise_found: float
@@ -60,7 +62,7 @@ def audit_planted(
   sampling_prob: float,
   dp_delta: float,
   confidence: float = 0.999,
-  steps: int | None = None,
+  groups: np.ndarray | None = None,
 ) -> PlantedAudit:
   """Guesses the coins, and bounds dp_epsilon by how many guesses are right.
 
@@ -83,7 +85,10 @@ def audit_planted(
 
   A fifth of the canaries settle the guess: the likelihood ratio of the
   accounted training, unless another statistic does clearly better there. The
-  others are judged by it as it then is, threshold included.
+  others are judged by it as it then is, threshold included. A bug may be in one
+  place only, such as the norm of one variable: so the canaries of each group
+  are judged by themselves too. All canaries have half of the failure
+  probability, the groups share the other half.
 
   Args:
     seen: x, [T, m].
@@ -92,7 +97,7 @@ def audit_planted(
     sampling_prob: q.
     dp_delta: at which dp_epsilon is bounded.
     confidence: of the bound.
-    steps: that are accounted; None: as many as were seen.
+    groups: a number for each canary, [m].
   """
   seen, included = np.asarray(seen, np.float64), np.asarray(included, bool)
   if seen.ndim != 2 or included.shape != seen.shape[1:]:
@@ -104,16 +109,29 @@ def audit_planted(
   validate.probability(sampling_prob=sampling_prob)
   validate.open_probability(dp_delta=dp_delta, confidence=confidence)
   pilots = np.arange(len(included)) < _PILOTS * len(included)
-  steps = len(seen) if steps is None else steps
+  steps = len(seen)
   found = statistics(seen, pilots, noise_multiplier, sampling_prob)
   name, threshold = _settle(found, included, pilots)
   guessed = found[name] > threshold
-  judged = ~pilots
-  correct = int((guessed == included)[judged].sum())
-  count = int(judged.sum())
-  least = binomial.lower(correct, count, 1 - confidence)
+  right = guessed == included
+  chances = {None: (~pilots, (1 - confidence) / 2)}
+  if groups is not None:
+    names = np.unique(groups)
+    for number in names:
+      members = ~pilots & (groups == number)
+      chances[int(number)] = members, (1 - confidence) / 2 / len(names)
+  counts = {
+    group: (int(right[members].sum()), int(members.sum()), chance)
+    for group, (members, chance) in chances.items()
+  }
+  lowest = {
+    group: binomial.lower(*found) for group, found in counts.items() if found[1]
+  }
+  group = max(lowest, key=lowest.get)
+  least, (correct, count, _) = lowest[group], counts[group]
   noise, audited = _figure(least, sampling_prob, steps, dp_delta)
-  most = binomial.lower(count, count, 1 - confidence)
+  _, everyone, chance = counts[None]
+  most = binomial.lower(everyone, everyone, chance)
   return PlantedAudit(
     audited=audited,
     dp_delta=dp_delta,
@@ -122,6 +140,7 @@ def audit_planted(
     canaries=count,
     correct=correct,
     statistic=name,
+    group=group,
     noise_multiplier=noise,
     any_mechanism=_any_mechanism(least, dp_delta),
     noise_found=float(seen[:, ~included].std() / noise_multiplier),

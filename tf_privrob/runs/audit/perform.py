@@ -348,6 +348,7 @@ def planted_audit(
     source.sampling_prob,
     dp_delta,
     confidence,
+    canaries.groups,
   )
   claimed = statement.claimed and dataclasses.asdict(statement.claimed)
   proven = statement.proven and dataclasses.asdict(statement.proven)
