@@ -430,7 +430,8 @@ class Method(tf.keras.Model):
       session.open(
         run_dir, resume, (x, y), value_range, callbacks, nonprivate_logs
       )
-      self.begin(x, y, value_range)
+      with session.remembering():
+        self.begin(x, y, value_range)
       if self.plan(len(x), shape) != self.settled_plan:
         self._settle_plan(len(x), shape, value_range, classes)
       session.settle()
