@@ -102,7 +102,7 @@ class _Broadcast(_layers.Layer):
   """Axes along which a shape that the input gives would be broadcast."""
 
   def call(self, x):
-    sizes = tf.cast(4 * x[0, :1], tf.int32) + 1
+    sizes = 2 * tf.cast(x[0, :1] >= 1, tf.int32) + 1
     axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=sizes, s1=[3])
     return x + tf.cast(tf.size(axes), x.dtype)
 
@@ -131,7 +131,8 @@ def _removed(noise, prob, dp_epsilon):
     z, q = mpmath.mpf(noise), mpmath.mpf(prob)
     loss = mpmath.log(1 + (mpmath.exp(dp_epsilon) - 1) / q)
     end = z * z * loss + mpmath.mpf(1) / 2
-    above = [1 - mpmath.ncdf((end - mean) / z) for mean in (0, 1)]
+    root = mpmath.sqrt(2)
+    above = [mpmath.erfc((end - mean) / z / root) / 2 for mean in (0, 1)]
     mixed = (1 - q) * above[0] + q * above[1]
     return mixed - mpmath.exp(dp_epsilon) * above[0]
 
