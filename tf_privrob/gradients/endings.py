@@ -86,6 +86,7 @@ ARGUMENTS: Mapping[str, tuple[int, ...]] = {
     (1,),
   ),
   **dict.fromkeys("CudnnRNNBackpropV3 CudnnRNNV3".split(), (4,)),
+  "BroadcastGradientArgs": (0, 1),
   "ImageProjectiveTransformV3": (2,),
   **dict.fromkeys("MatrixDiagV2 MatrixDiagV3".split(), (1, 2, 3)),
   "MaxPoolGradV2": (3, 4),
@@ -100,8 +101,8 @@ _OF_WHOLE_NUMBERS = frozenset(
 # What they say is the same for all numbers of one shape.
 OF_SHAPES = frozenset(
   """
-    BroadcastGradientArgs OnesLike Rank Shape ShapeN Size TensorListElementShape
-    TensorListLength VariableShape ZerosLike
+    OnesLike Rank Shape ShapeN Size TensorListElementShape TensorListLength
+    VariableShape ZerosLike
   """.split()
 )
 _LAST_INPUT = ("ConcatV2",)  # the axis

@@ -50,6 +50,7 @@ _KNOWN = frozenset(
   """.split()
 )
 _HANDLES = (tf.resource, tf.variant)
+_SHAPES = ("Const", "Shape", "ShapeN")
 _DRAWS = re.compile(r"Stateless(Random|TruncatedNormal)\w*")
 
 
@@ -63,9 +64,22 @@ def unknown(graph: tf.Graph) -> str | None:
     if kind not in _KNOWN and not _DRAWS.fullmatch(kind):
       return f"{kind} {name!r}"
   for operation in places.operations_of(graph):
+    if operation.type in endings.OF_SHAPES or _of_read_shapes(operation):
+      continue
     for tensor in operation.outputs:
-      if tensor.dtype in _HANDLES or operation.type in endings.OF_SHAPES:
+      if tensor.dtype in _HANDLES:
         continue
       if not tensor.shape.is_fully_defined():
         return f"{operation.type} {operation.name!r} of open shape"
   return None
+
+
+def _of_read_shapes(operation: tf.Operation) -> bool:
+  """Whether it says which axes were broadcast between two tensors' shapes.
+
+  Where numbers of an example stand in the place of a shape, rows would have
+  answers of different lengths.
+  """
+  return operation.type == "BroadcastGradientArgs" and all(
+    tensor.op.type in _SHAPES for tensor in operation.inputs
+  )

@@ -16,6 +16,7 @@ import pathlib
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tf_privrob import models
 from tf_privrob import randomness
@@ -59,7 +60,20 @@ def parameters(model, data, value_range) -> dict[str, Any]:
       for weight in model.network.weights
     ],
     "layers": network_hash(model.network),
+    "kept_weights": models.fingerprint_of(_kept(model)),
   }
+
+
+def _kept(model) -> list[tf.Variable]:
+  """The weights that `fit` does not draw, as they were given: all are public.
+
+  A resumed run goes on with those of its checkpoint, whatever it is given, so
+  that what is said of the ones must be true of the others.
+  """
+  if not model.draws_initial_weights:
+    return model.network.weights
+  drawn = {weight.ref() for weight in model.drawn_part.weights}
+  return [w for w in model.network.weights if w.ref() not in drawn]
 
 
 def public_hash(*arrays: np.ndarray | None) -> str | None:

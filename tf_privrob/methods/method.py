@@ -434,7 +434,8 @@ class Method(tf.keras.Model):
       session.open(
         run_dir, resume, (x, y), value_range, callbacks, nonprivate_logs
       )
-      self.begin(x, y, value_range)
+      with session.remembering():
+        self.begin(x, y, value_range)
       if self._with_canaries(len(x), shape) != self.settled_plan:
         self._settle_plan(len(x), shape, value_range, classes)
       session.settle()

@@ -11,9 +11,11 @@ a new release, with new noise, and is paid for again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import warnings
+from collections.abc import Iterator
 from collections.abc import Mapping
 
 import numpy as np
@@ -264,8 +266,30 @@ class Session:
       return self._root.child("lasting")
     return identity.lasting_key(self._folder)
 
-  def _training(self):
-    return _Training(self._model, self)
+  @contextlib.contextmanager
+  def _training(self) -> Iterator[None]:
+    """While it lasts, the model trains; errors of the outlet come out so."""
+    self._model._session = self
+    try:
+      with self.remembering():
+        try:
+          yield
+        except tf.errors.OpError:
+          if self.outlet.failure is None:
+            raise
+          raise self.outlet.failure from None
+    finally:
+      self._model._session = None
+
+  @contextlib.contextmanager
+  def remembering(self) -> Iterator[None]:
+    """Notes an error within it that an example may have caused."""
+    try:
+      yield
+    except Exception as error:
+      if _may_be_of_an_example(error):
+        self.remember("ended_by_error")
+      raise
 
   def permits_training(self) -> bool:
     """Whether Keras may train now; a callback that tries to may not."""
@@ -342,26 +366,6 @@ class Session:
       self.outlet.close()
       if self._ledger is not None:
         self._ledger.close()
-
-
-class _Training:
-  """While it lasts, the model trains; errors of the outlet come out as such."""
-
-  def __init__(self, model, session: Session):
-    self._model, self._session = model, session
-
-  def __enter__(self):
-    self._model._session = self._session
-
-  def __exit__(self, kind, error, trace):
-    self._model._session = None
-    outlet = self._session.outlet
-    told = isinstance(error, tf.errors.OpError) and outlet.failure is not None
-    cause = outlet.failure if told else error
-    if _may_be_of_an_example(cause):
-      self._session.remember("ended_by_error")
-    if told:
-      raise cause from None
 
 
 def _refuse_made(made: Mapping[str, int]) -> None:

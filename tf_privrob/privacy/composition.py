@@ -171,13 +171,16 @@ def _distribution(leaves, neighbouring, accuracy, pure):
     return None
   if any(_spread(event) < _LEAST_SPREAD for event, _ in leaves):
     return None
-  interval = _interval(leaves, neighbouring, accuracy)
-  if interval > _LARGEST_LOSS:
+  if any(_largest_loss(*leaf) > _LARGEST_LOSS for leaf in leaves):
     return None
+  interval = _interval(leaves, neighbouring, accuracy)
   # Less can be lost than one cell of the grid, which the library refuses.
   if any(-math.log1p(-q) <= interval for q in _sampled(leaves)):
     return None
-  parts = [_one_use(event, count, interval) for event, count in leaves]
+  try:
+    parts = [_one_use(event, count, interval) for event, count in leaves]
+  except ValueError:  # The library refuses ends that rounding put a bit off.
+    return None
   for dp_epsilon, count in pure:
     parts.append((_randomized_response(dp_epsilon, interval), count))
   nothing = (privacy_loss_distribution.identity(interval), 1)
@@ -279,24 +282,41 @@ def _interval(leaves: Leaves, neighbouring: str, accuracy: float) -> float:
     rough = _composed_rdp(leaves, neighbouring, (1.5, 2, 4, 8, 16, 32))(1e-5)
     wanted = _INTERVAL * (max(1.0, rough / 20) if rough < math.inf else 1.0)
   for event, count in leaves:
-    prob, noise = getattr(event, "sampling_probability", 1.0), _noise(event)
-    if noise is None or pure_dp_epsilon(event) is not None:
+    noise = _noise(event)
+    if noise is None:
+      continue
+    largest = max(largest, _largest_loss(event, count))
+    if pure_dp_epsilon(event) is not None:
       continue
     spread = _spread(event)
-    if prob == 1:  # The library makes one Gaussian of them.
-      noise /= math.sqrt(count)
-      spread = 1 / noise
+    if getattr(event, "sampling_probability", 1.0) == 1:
+      spread = math.sqrt(count) / noise  # One Gaussian is made of them.
     wanted = min(wanted, accuracy * spread)
-    # The loss ten standard deviations out, where the library cuts it.
-    loss = 10 / noise + 0.5 / noise**2
-    if loss < _LARGEST_LOSS:
-      loss = math.log1p(prob * math.expm1(loss))
-    largest = max(largest, loss)
   interval = max(wanted, largest / 1e5, _FINEST)
   finer = min((-math.log1p(-q) for q in _sampled(leaves)), default=math.inf) / 2
   if interval >= 2 * finer and largest <= 1e6 * finer:
     interval = max(finer, _FINEST)
   return interval
+
+
+def _largest_loss(event: dp_accounting.DpEvent, count: int) -> float:
+  """Of one use, about; of unsampled Gaussians, which are one, of all.
+
+  A Gaussian's is taken ten standard deviations out, where it is cut.
+  """
+  prob, noise = getattr(event, "sampling_probability", 1.0), _noise(event)
+  if noise is None:
+    return 0.0
+  if not noise:
+    return math.inf
+  if pure_dp_epsilon(event) is not None:
+    loss = 1 / noise
+  else:
+    noise /= math.sqrt(count) if prob == 1 else 1.0
+    loss = 10 / noise + 0.5 / noise / noise
+  if prob == 1 or loss > _LARGEST_LOSS:
+    return loss + math.log(prob)
+  return math.log1p(prob * math.expm1(loss))
 
 
 def _spread(event: dp_accounting.DpEvent) -> float:

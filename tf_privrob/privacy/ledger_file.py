@@ -247,7 +247,8 @@ def noting(
   """Notes the text that a statement is given within the block.
 
   The line counts nothing. It is on the disk before the block, and tells of what
-  the file holds until then as well. Where nobody has noted that, the new text
+  the file holds until then as well; a second one, after the block, of the new
+  text alone. Where nobody has noted that, the new text
   is not noted either unless it is `anew`: an edit by hand does not become the
   run's own by an audit. Ledgers of format 1 have no such lines.
 
@@ -269,7 +270,11 @@ def noting(
       line = {"type": "statement", "sha256": _hash(text.encode("utf-8"))}
       kept = known and before is not None
       file.append({**line, "before": _hash(before) if kept else None})
-    yield
+      yield
+      if kept:  # the earlier text is not the run's any more
+        file.append({**line, "before": None})
+    else:
+      yield
 
 
 def _hash(content: bytes) -> str:

@@ -11,7 +11,8 @@ dropped.
 
 A note of a statement has the hash of the text that privacy.json is about to
 have and of the one that it had, if that was noted: whoever is killed between
-note and file leaves the one or the other.
+note and file leaves the one or the other. A second note, once the file is
+written, leaves the earlier text out: put back, it is another text.
 
 Earlier versions wrote the time into charges too; it is not read.
 """

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
   from dp_accounting.pld import privacy_loss_distribution
 
 _UNIT = 2.0**-52
+_LARGEST_SIZE = 1e100  # of a number whose square is taken
 _CUT = 1e-15  # Probability of losses beyond the transform: counted as infinite.
 
 
@@ -188,7 +189,10 @@ def _transform(parts) -> tuple[int, np.ndarray, float]:
   uses = 1 + sum(count for _, count in parts)
   margin = 8 * uses * unit * math.log2(2 * size)
   # The other half of the places has the same sizes.
-  margin *= math.sqrt(2 * math.fsum(np.float64(without) ** 2))
+  if np.max(without) < _LARGEST_SIZE:
+    margin *= math.sqrt(2 * math.fsum(np.float64(without) ** 2))
+  else:
+    margin = math.inf  # and no figure is known
   low = sum(low for low, _ in bounds)
   first = low + sum(one._lower_loss * count for one, count in parts)
   return first, np.roll(masses, -low)[:length], margin

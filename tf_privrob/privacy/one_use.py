@@ -14,6 +14,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.pld import privacy_loss_mechanism
 
 _Adjacency = privacy_loss_mechanism.AdjacencyType
+_LARGE = 40.0  # of a loss
 
 
 def gaussian(
@@ -77,6 +78,9 @@ class Loss(privacy_loss_mechanism.GaussianPrivacyLoss):
     with np.errstate(divide="ignore", over="ignore"):
       if prob < 1 and self.adjacency_type == _Adjacency.REMOVE:
         loss = np.log1p(np.maximum(np.expm1(epsilon) / prob, -1.0))
+        beyond = np.log1p((prob - 1) * np.exp(-np.maximum(epsilon, _LARGE)))
+        beyond += epsilon - math.log(prob)  # no exponential to overflow
+        loss = np.where(epsilon > _LARGE, beyond, loss)
       elif prob < 1:
         left = np.maximum(prob - np.expm1(epsilon) * (1 - prob), 0.0)
         loss = epsilon + np.log(prob / left)

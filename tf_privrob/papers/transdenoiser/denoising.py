@@ -15,6 +15,7 @@ from tf_privrob import models
 from tf_privrob import privacy
 from tf_privrob import validate
 from tf_privrob.methods import dp_sgd
+from tf_privrob.methods import identity
 from tf_privrob.methods import objective as objective_lib
 from tf_privrob.methods.objectives import natural
 
@@ -112,6 +113,15 @@ class Denoising:
     ):
       data.require_unseen(self._public.seen, x, value_range)
       self._run_record["public_data"] = "disjoint"
+
+  def given(self) -> dict[str, Any]:
+    """What is said of the classifier's training data."""
+    return {
+      **super().given(),
+      "public_classifier": self._run_record.get("public_classifier"),
+      "public_data": identity.public_hash(self._public.data),
+      "classifier_tells": self._public.seen is not None,
+    }
 
   @property
   def drawn_part(self) -> tf.keras.Model:
