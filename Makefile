@@ -22,7 +22,7 @@ demo: $(STAMP)
 	$(BIN)/python -m experiments.train --dataset=mnist_5k --preset=mnist_5k --config.seed=0 --run_dir=$(DEMO)
 	$(BIN)/python -m experiments.evaluate --run_dir=$(DEMO) --num_certified=100
 	$(BIN)/python -m experiments.infer --run_dir=$(DEMO) --attack_eps=0.1
-	$(BIN)/python -m experiments.audit --run_dir=$(DEMO) --kind=step --runs=500
+	$(BIN)/python -m experiments.audit --run_dir=$(DEMO) --kind=planted --seed=0
 	$(BIN)/python -m experiments.audit_certificates --run_dir=$(DEMO) --num=20
 	$(BIN)/python -m experiments.report --run_dir=$(DEMO)
 

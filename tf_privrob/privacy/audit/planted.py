@@ -237,17 +237,19 @@ def _figure(
   least: float, prob: float, steps: int, dp_delta: float
 ) -> tuple[float, float]:
   """The largest noise that explains so many right guesses; its dp_epsilon."""
+  from scipy import optimize
+
   advantage = 2 * least - 1
-  if advantage <= total_variation(_MOST_NOISE, prob, steps):
-    return math.inf, 0.0
+
+  def excess(log_noise: float) -> float:
+    return total_variation(math.exp(log_noise), prob, steps) - advantage
+
   low, high = math.log(_LEAST_NOISE), math.log(_MOST_NOISE)
-  if advantage > total_variation(_LEAST_NOISE, prob, steps):
-    high = low
-  while high - low > _PRECISION:
-    middle = (low + high) / 2
-    explained = advantage <= total_variation(math.exp(middle), prob, steps)
-    low, high = (middle, high) if explained else (low, middle)
-  noise = math.exp(high)
+  if excess(high) >= 0:
+    return math.inf, 0.0
+  if excess(low) > 0:
+    low = optimize.brentq(excess, low, high, xtol=_PRECISION) + _PRECISION
+  noise = math.exp(low)
   release = accounting.poisson_sgd(noise, prob, steps)
   return noise, accounting.dp_epsilon([release], dp_delta)
 
