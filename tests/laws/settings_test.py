@@ -226,6 +226,7 @@ _NO_SETTINGS = {
   "EOT",
   "OperatorNorms",
   "Outputs",
+  "PlantedSampler",
   "PresentSampler",
   "PrivacyStatement",
   "Request",
