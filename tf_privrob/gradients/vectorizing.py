@@ -50,7 +50,6 @@ _KNOWN = frozenset(
   """.split()
 )
 _HANDLES = (tf.resource, tf.variant)
-_SHAPES = ("Const", "Shape", "ShapeN")
 _DRAWS = re.compile(r"Stateless(Random|TruncatedNormal)\w*")
 
 
@@ -81,5 +80,15 @@ def _of_read_shapes(operation: tf.Operation) -> bool:
   answers of different lengths.
   """
   return operation.type == "BroadcastGradientArgs" and all(
-    tensor.op.type in _SHAPES for tensor in operation.inputs
+    map(_made_of_shapes, operation.inputs)
+  )
+
+
+def _made_of_shapes(tensor: tf.Tensor) -> bool:
+  """Whether nothing but shapes and constants has a part in it."""
+  operation = tensor.op
+  if operation.type == "Const" or operation.type in endings.OF_SHAPES:
+    return True
+  return len(operation.inputs) > 0 and all(
+    map(_made_of_shapes, operation.inputs)
   )
