@@ -587,6 +587,7 @@ def trained(tmp_path_factory, digits):
   return again
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on(trained):
   result = trained.results()["dpal-2/train"]
   assert result["sessions"] == 2

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import marking
 from tests.methods.objectives import robust_cases as cases
 from tf_privrob import methods
 from tf_privrob import randomness
@@ -14,6 +15,7 @@ from tf_privrob import randomness
 pytestmark = pytest.mark.filterwarnings("ignore:A row of this network")
 CLIP = 0.02
 SEED = tf.constant([3, 4])
+_FAST = ("natural", "pgd", "trades", "wrm_linf", "ibp", "diffai", "dual")
 
 
 def private(case, **changes):
@@ -42,7 +44,7 @@ def example_loss(method, images, labels, row):
   return cases.example_losses(method, *one, seed)[0][0]
 
 
-@pytest.mark.parametrize("case", cases.CASES)
+@pytest.mark.parametrize("case", marking.slow_but(_FAST, cases.CASES))
 def test_clipped_sum_is_that_of_single_examples(case):
   method, total = shared(case)
   images, labels = cases.tensors(4)
@@ -59,7 +61,7 @@ def test_clipped_sum_is_that_of_single_examples(case):
     np.testing.assert_allclose(found, sum(parts), rtol=2e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", cases.CASES)
+@pytest.mark.parametrize("case", marking.slow_but(_FAST, cases.CASES))
 def test_a_neighbour_moves_the_sum_by_at_most_the_clip_norm(case):
   """Removed, or replaced by anything: the others' parts stay as they are."""
   _, total = shared(case)

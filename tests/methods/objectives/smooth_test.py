@@ -175,6 +175,7 @@ def test_noise_of_the_copies_has_the_stated_scale(factor, accepted):
   assert (p_value > 1e-4) == accepted
 
 
+@pytest.mark.slow
 def test_attack_raises_the_loss_of_the_soft_vote():
   """SmoothAdv's examples are worse for the same copies, inside the ball."""
   method = _prepared(attack_steps=4, attack_eps=0.4, regularizer="none")

@@ -290,6 +290,7 @@ def test_training_learns_without_retracing():
   assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_and_other_seed_other_run(trained, tmp_path):
   second, other = (
     _fit(_method(seed=s), run_dir=tmp_path / str(s)).network for s in (0, 1)

@@ -290,6 +290,7 @@ def test_training_learns_without_retracing():
   assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_and_other_seed_other_run():
   given = {}  # also the relevance network is trained the same way
   first, second, other = (

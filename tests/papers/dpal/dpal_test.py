@@ -73,6 +73,7 @@ def test_training_learns_and_keeps_its_draws():
   assert history["nonprivate/loss"][-1] < history["nonprivate/loss"][0]
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_and_other_seed_other_run():
   first, second, other = (
     cases.fit(cases.make(seed=s, steps=2)) for s in (1, 1, 2)

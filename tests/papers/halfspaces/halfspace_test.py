@@ -167,6 +167,7 @@ def test_it_learns_and_can_be_saved_and_loaded(tmp_path):
   assert loaded.run_record == found.run_record
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_and_other_seed_other_run():
   kernels = [
     cases.fitted(seed=seed, noise_multiplier=None).network.layers[-1].kernel

@@ -1,0 +1,16 @@
+"""Which of many cases run in every test run, and which with the slow ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterable
+
+import pytest
+
+
+def slow_but(fast: Collection, cases: Iterable) -> list:
+  """The cases for `parametrize`, all slow but for these."""
+  return [
+    case if case in fast else pytest.param(case, marks=pytest.mark.slow)
+    for case in cases
+  ]
