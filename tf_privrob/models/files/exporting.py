@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import zipfile
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,9 +21,11 @@ import tensorflow as tf
 
 from tf_privrob import files
 from tf_privrob import layers
+from tf_privrob.layers import noise
 from tf_privrob.models import graph
 from tf_privrob.models.files import archive
 from tf_privrob.models.files import description
+from tf_privrob.models.files import keras3
 from tf_privrob.models.files import keras3_settings
 from tf_privrob.models.files import known
 
@@ -54,6 +57,11 @@ _OTHERWISE = frozenset(
   """ConvLSTM1D ConvLSTM2D ConvLSTM3D MultiHeadAttention
   SpectralNormalization""".split()
 )
+# Functions and constraints that Keras 3 computes otherwise or does not have.
+_OF_KERAS_2 = frozenset(
+  """RadialConstraint ThresholdedReLU hard_sigmoid l1_l2
+  radial_constraint""".split()
+)
 _RECURRENT = (_layers.Bidirectional, _layers.RNN)
 
 
@@ -62,9 +70,9 @@ def export(network: tf.keras.Model, path: str | os.PathLike) -> None:
 
   `tf.keras.models.load_model(path)` gives, in both, a functional model with the
   same predictions to rounding. Models within the network are written as their
-  layers. Weight normalisation is folded into kernels, `Temperature` becomes a
-  Rescaling, and noise that is not added at inference is left out; the
-  optimizer and losses are not written.
+  layers. Weight normalisation is folded into kernels, `BoundedActivation` and
+  `Temperature` become layers of Keras, and noise that is not added at inference
+  is left out; the optimizer and losses are not written.
 
   Args:
     network: functional or sequential, as `model.network` of a trained method.
@@ -80,7 +88,14 @@ def export(network: tf.keras.Model, path: str | os.PathLike) -> None:
       f"Expected a path that ends in .keras or .h5, received {str(path)!r}."
     )
   plain = _Plain().model(network)
-  text = json.dumps(_described(plain))
+  try:
+    keras3.require_alike(plain)
+    text = json.dumps(_described(plain))
+  except known.RefusedError as error:
+    raise ValueError(
+      f"Expected a network that plain Keras can load, but {network.name!r}"
+      f" {error}"
+    ) from error
   with files.writing(path) as draft:
     plain.save(draft)
     if path.suffix == ".h5":
@@ -136,7 +151,9 @@ class _Plain:
   def _require_graph(self, model: tf.keras.Model) -> None:
     if type(model) not in graph.MODELS or not graph.begins_with_input(model):
       raise _refusal(
-        model, "is no functional or sequential model with an Input layer"
+        model,
+        "is no functional or sequential model with an Input layer, as the"
+        " model.network of a method is",
       )
 
   def _applied(self, model: tf.keras.Model, inputs: Sequence[Any]) -> list[Any]:
@@ -167,14 +184,33 @@ class _Plain:
     return tf.nest.flatten(self._layer(layer, inputs))
 
   def _layer(self, layer: tf.keras.layers.Layer, inputs: Any) -> Any:
-    """The outputs of the layer that takes its place."""
+    """The outputs of what takes the place of a layer."""
     if id(layer) in self._made:
       return self._made[id(layer)][1](inputs)
-    plain, weights = self._in_place_of(layer)
+    if type(layer) is layers.BoundedActivation:
+      plain, weights = self._clipping(layer), None
+    else:
+      plain, weights = self._in_place_of(layer)
     outputs = plain(inputs)
-    plain.set_weights(weights)
+    if weights is not None:
+      plain.set_weights(weights)
     self._made[id(layer)] = layer, plain
     return outputs
+
+  def _clipping(self, layer: layers.BoundedActivation) -> Callable[[Any], Any]:
+    """min(max(x, 0), b) - min(max(-x, 0), b), one of which is always zero."""
+    dtype, bound = layer.dtype, layer.bound
+    parts = [
+      kind(*settings, name=self._name(layer), dtype=dtype)
+      for kind, *settings in (
+        (_layers.ReLU, bound),
+        (_layers.Rescaling, -1.0),
+        (_layers.ReLU, bound),
+        (_layers.Subtract,),
+      )
+    ]
+    above, minus, below, difference = parts
+    return lambda x: difference([above(x), below(minus(x))])
 
   def _in_place_of(
     self, layer: tf.keras.layers.Layer
@@ -189,10 +225,10 @@ class _Plain:
       return found, [layer.kernel.numpy(), *bias]
     if kind is layers.Temperature:
       return _layers.Rescaling(1 / layer.temperature, **common), []
-    if kind in (layers.GaussianNoise, layers.LaplaceNoise) and not (
-      layer.scale and layer.at_inference
-    ):
+    if isinstance(layer, noise.Noise) and _is_silent(layer):
       return _layers.Activation("linear", **common), []
+    if isinstance(layer, noise.Noise):
+      raise _refusal(layer, "adds noise at inference")
     for part in graph.within(layer):
       if type(part) not in _KINDS and part.__module__ not in _CELLS:
         raise _refusal(
@@ -209,6 +245,12 @@ class _Plain:
       name = f"{start}_{number}"
     self._names.add(name)
     return name
+
+
+def _is_silent(layer: noise.Noise) -> bool:
+  """Whether it returns its inputs at inference; a fixed draw is a weight."""
+  drawn = layer.fixed and layer.noise.numpy().any()
+  return not layer.at_inference or not (layer.scale or drawn)
 
 
 _CELLS = frozenset(
@@ -253,10 +295,26 @@ def _common(
       if value not in _KERAS_2[key]:
         raise _refusal(layer, f"has {key}={value!r}, unknown to Keras 3")
       continue
+    if key in keras3_settings.LIMITED:
+      keras3_settings.require_agreement(kind, key, value)
     if kind == "BatchNormalization" and key == "axis":
       (value,) = value if isinstance(value, list) else [value]
-    if isinstance(value, dict) and description.kind_of(key) == "layer":
-      inner = _common(layer, value["class_name"], value["config"])
-      value = {**value, "config": inner}
-    found[key] = value
+    found[key] = _object(layer, key, value)
   return found
+
+
+def _object(layer: tf.keras.layers.Layer, key: str, value: Any) -> Any:
+  """A setting that may be an object, which both must have."""
+  kind = description.kind_of(key)
+  if kind in (None, "dtype") or value is None:
+    return value
+  if isinstance(value, str):
+    name, own = value, value not in known.TABLES[kind]
+  else:
+    name, own = value["class_name"], bool(value["registered_name"])
+    name = value["config"] if name == "function" else name
+  if own or name in _OF_KERAS_2:
+    raise _refusal(layer, f"has {key} {name!r}, unlike or unknown in Keras 3")
+  if kind == "layer" or name in known.ACTIVATION_LAYERS:
+    return {**value, "config": _common(layer, name, value["config"])}
+  return value

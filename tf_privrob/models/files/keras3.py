@@ -13,6 +13,9 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
+import tensorflow as tf
+
+from tf_privrob.models import graph
 from tf_privrob.models.files import description
 from tf_privrob.models.files import keras3_settings
 from tf_privrob.models.files import known
@@ -30,6 +33,12 @@ _CALLED = _OBJECT | {"inbound_nodes", "name"}
 _GRAPH = frozenset("input_layers layers name output_layers trainable".split())
 _STACK = frozenset("build_input_shape dtype layers name trainable".split())
 _TENSOR = "__keras_tensor__"
+# Layers that take whole numbers and make the same of them; a mean of them, or a
+# layer's normalisation, is another one in Keras 3.
+_WHOLE = frozenset(
+  """CategoryEncoding Concatenate Dense Embedding Flatten Identity Permute
+  RepeatVector Rescaling Reshape""".split()
+)
 _FIRST = ("inputs", "query", "sequence", "sequences")
 _POSITIONS = {"MultiHeadAttention": ("value", "key")}
 # Arguments of calls that mean the same in both, and the value of no meaning.
@@ -61,6 +70,29 @@ def translated(value: Any) -> dict[str, Any]:
   """
   description.require_depth(value)
   return _layer(value)
+
+
+def require_alike(model: tf.keras.Model) -> None:
+  """Refuses layers that make something else of whole numbers in Keras 3.
+
+  Args:
+    model: of a known graph, with its layers as Keras 2 calls them.
+
+  Raises:
+    RefusedError: one of them is called on numbers of such a type.
+  """
+  for call in graph.calls(model):
+    kind = type(call.layer).__name__
+    if isinstance(call.layer, tf.keras.Model):
+      require_alike(call.layer)
+    elif not call.is_input and kind not in _WHOLE:
+      for tensor in call.inputs:
+        if not tensor.dtype.is_floating:
+          raise known.RefusedError(
+            f"calls a {kind} {call.layer.name!r} on numbers of type"
+            f" {tensor.dtype.name}, of which Keras 2 and Keras 3 may make"
+            " different ones. Put a Rescaling(1.0) in front."
+          )
 
 
 def _refuse_others(

@@ -83,10 +83,10 @@ _NEW = {
 }
 # Settings that both have, of which Keras 2 agrees with some values only: what
 # output_padding means depends on the version of Keras 3.
-_LIMITED = frozenset(["mask_zero", "output_padding", "renorm"])
+LIMITED = frozenset(["mask_zero", "output_padding", "renorm"])
 # What must be there, as the two take other values where it is missing.
 _NEEDED = frozenset(["data_format", "pool_size", "recurrent_activation"])
-_ACTIVATIONS: Mapping[str, Any] = {
+ACTIVATIONS: Mapping[str, Any] = {
   **{
     name: name
     for name in """elu exponential gelu linear mish relu selu sigmoid softmax
@@ -127,8 +127,8 @@ def translated(
   for key, value in config.items():
     if key not in taken:
       raise known.needs_code(f"{name} with {key}")
-    if key in new or key in _LIMITED:
-      _require_agreement(name, key, value)
+    if key in new or key in LIMITED:
+      require_agreement(name, key, value)
     if key == "seed" and not (value is None or type(value) is int):
       raise description.wrong("a seed", value)
     if key not in new:
@@ -142,7 +142,8 @@ def translated(
   return found
 
 
-def _require_agreement(name: str, key: str, value: Any) -> None:
+def require_agreement(name: str, key: str, value: Any) -> None:
+  """Refuses a value of a setting with which Keras 2 and Keras 3 differ."""
   if key in _IDLE:
     return
   if not any(value is known_value for known_value in _AGREEING[key]) and not (
@@ -187,8 +188,8 @@ def dtype(value: Any) -> str:
 def _activation(value: Any, layer: Callable[[Any], dict[str, Any]]) -> Any:
   if isinstance(value, dict) and value.get("class_name") != "function":
     return layer(value)
-  if isinstance(value, str) and value in _ACTIVATIONS:
-    return _ACTIVATIONS[value]
+  if isinstance(value, str) and value in ACTIVATIONS:
+    return ACTIVATIONS[value]
   if value == "hard_sigmoid":
     raise known.RefusedError(
       "has an activation 'hard_sigmoid', whose slope is 1/6 in Keras 3 and 0.2"

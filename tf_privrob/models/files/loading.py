@@ -133,6 +133,8 @@ def _load_file(path: pathlib.Path) -> tf.keras.Model:
   value = keras3.translated(value) if new else value
   with rebuilding.limited(2 * len(weights) + 2**16):  # no more than it can hold
     model = rebuilding.rebuild(value)
+  if new:
+    keras3.require_alike(model)
   with hdf5.opened(weights) as store:
     if new:
       copies[1](value, model, store)

@@ -79,11 +79,10 @@ def _build(value: dict[str, Any]) -> tf.keras.layers.Layer:
   except known.RefusedError:
     raise
   except Exception as error:
-    name = value["config"].get("name")
+    name, said = value["config"].get("name"), " ".join(str(error).split())
     raise known.RefusedError(
       f"cannot be loaded: {value['class_name']} {name!r} raised"
-      f" {type(error).__name__}: {str(error)[:300]}. Write it by"
-      " model.save(path)."
+      f" {type(error).__name__}: {said[:300]}. Write it by model.save(path)."
     ) from error
 
 

@@ -1,4 +1,4 @@
-"""Models of Keras 3 that the tests read; this file is run by Keras 3 only.
+"""Models of Keras 3 that the tests read; only Keras 3 runs this file.
 
 A case is a name and a function that makes a model; `KINDS` has one for each
 kind of layer, with its settings in several branches, and `GRAPHS` those about
@@ -493,6 +493,12 @@ def _trained():
   return model
 
 
+def _small():
+  """What the hostile variants start from."""
+  x = L.Input((4,), name="inputs")
+  return keras.Model(x, L.Dense(3, name="last")(L.Dense(4, name="middle")(x)))
+
+
 def _wide():
   return keras.Sequential([L.Input((4,)), L.Dense(3, dtype="float64")])
 
@@ -526,6 +532,7 @@ GRAPHS = {
   "frozen": _frozen,
   "named": _named,
   "shared": _shared,
+  "small": _small,
   "stack": _stack,
   "trained": _trained,
   **{f"random {seed}": _random(seed) for seed in range(8)},
