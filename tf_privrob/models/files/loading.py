@@ -54,7 +54,7 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
 
   Keras' own loading imports modules that a file names, calls functions that it
   names and unpickles what it holds. Here a file is data: it is read once, its
-  description may name layers of Keras from a list (`layers.known`) and classes
+  description may name layers of Keras from a list (`files.known`) and classes
   that the program has registered by
   `tf.keras.saving.register_keras_serializable`, nothing else; the model is
   built anew from these, and gets the file's weights, every one of which must
@@ -63,12 +63,17 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
   trusts such a file loads it and passes the model. Sizes are limited: of the
   file, its description, its weights and what a layer returns for an example.
 
+  Files of Keras 3 become models of Keras 2 that compute the same. Whatever
+  Keras 2 does not have or computes otherwise is refused by its name, as are
+  registered classes and operations outside of layers, masks among them.
+
   What HDF5, zip and checkpoint readers do with broken bytes is theirs: they
   are compiled libraries, and no list guards against their errors. The reader of
   checkpoints may allocate more than a SavedModel holds.
 
   Args:
-    path: of a .keras or .h5 file, or the folder of a SavedModel of Keras.
+    path: of a .keras or .h5 file of Keras 2 or Keras 3, or the folder of a
+      SavedModel of Keras 2.
 
   Raises:
     ValueError: there is no such file, it is not a Keras file or needs code.
