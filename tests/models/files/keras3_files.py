@@ -347,6 +347,14 @@ DESCRIBED = {
     "reference to a layer",
   ),
   "tensor of more": (called(tensor("inputs", 0, 0, evil=1)), "with evil"),
+  "tensor of a class": (
+    called(tensor("inputs", 0, 0, dtype={"class_name": "Popen"})),
+    "Popen",
+  ),
+  "tensor of a word": (
+    called(tensor("inputs", 0, 0, shape=[None, "x"])),
+    "side of a shape",
+  ),
   "tensor of no layer": (called(tensor("none", 0, 0)), "reference"),
   "tensor of no call": (called(tensor("inputs", 7, 0)), "'middle'"),
   "tensor of itself": (called(tensor("middle", 0, 0)), "'middle'"),

@@ -51,6 +51,24 @@ def test_output_padding_means_another_thing_in_each_version():
     _translated("Conv2DTranspose", **{**found, "output_padding": [1, 1]})
 
 
+@pytest.mark.parametrize("value", [[1, 2, 1], 2, "same", [True, 1, 1]])
+def test_a_dilation_that_keras_2_passes_over_is_refused(value):
+  found = {"data_format": "channels_last", "dilation_rate": [1, 1, 1]}
+  assert _translated("Conv3DTranspose", **found) == found
+  with pytest.raises(known.RefusedError, match="with dilation_rate"):
+    _translated("Conv3DTranspose", **{**found, "dilation_rate": value})
+
+
+@pytest.mark.parametrize("name", ["int32", "bool", "uint8"])
+def test_a_layer_of_whole_numbers_is_refused(name):
+  """Keras 3 casts what such a layer is called on, Keras 2 does not."""
+  _translated("InputLayer", dtype=name)
+  with pytest.raises(known.RefusedError, match=f"Add .* with dtype={name}"):
+    _translated("Add", dtype=name)
+  for same in ("float16", "bfloat16", "mixed_bfloat16", "float64"):
+    _translated("Add", dtype=same)
+
+
 def test_settings_have_other_names():
   assert _translated("LeakyReLU", negative_slope=0.1) == {"alpha": 0.1}
   assert _translated("InputLayer", batch_shape=[None, 4]) == {

@@ -295,7 +295,7 @@ def _common(
       if value not in _KERAS_2[key]:
         raise _refusal(layer, f"has {key}={value!r}, unknown to Keras 3")
       continue
-    if key in keras3_settings.LIMITED:
+    if keras3_settings.is_limited(kind, key):
       keras3_settings.require_agreement(kind, key, value)
     if kind == "BatchNormalization" and key == "axis":
       (value,) = value if isinstance(value, list) else [value]

@@ -250,6 +250,10 @@ class _Graph:
     config = description.mapping(value.get("config"), f"a config of {_TENSOR}")
     taken = frozenset("dtype keras_history name shape sparse".split())
     _refuse_others(config, taken, _TENSOR)
+    keras3_settings.dtype(config.get("dtype"))
+    for side in description.sequence(config.get("shape"), "a shape"):
+      if side is not None and (type(side) is not int or side < 0):
+        raise description.wrong("a side of a shape", side)
     return self._reference(config.get("keras_history"), ())
 
   def node(self, value: Any, layer: dict[str, Any]) -> Any:

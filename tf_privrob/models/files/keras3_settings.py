@@ -83,7 +83,8 @@ _NEW = {
 }
 # Settings that both have, of which Keras 2 agrees with some values only: what
 # output_padding means depends on the version of Keras 3.
-LIMITED = frozenset(["mask_zero", "output_padding", "renorm"])
+_LIMITED = frozenset(["mask_zero", "output_padding", "renorm"])
+_NO_DILATION = ("Conv3DTranspose", "dilation_rate")  # Keras 2 passes it over
 # What must be there, as the two take other values where it is missing.
 _NEEDED = frozenset(["data_format", "pool_size", "recurrent_activation"])
 ACTIVATIONS: Mapping[str, Any] = {
@@ -127,8 +128,10 @@ def translated(
   for key, value in config.items():
     if key not in taken:
       raise known.needs_code(f"{name} with {key}")
-    if key in new or key in LIMITED:
+    if key in new or is_limited(name, key):
       require_agreement(name, key, value)
+    if key == "dtype" and name != "InputLayer":
+      _require_float(name, value)
     if key == "seed" and not (value is None or type(value) is int):
       raise description.wrong("a seed", value)
     if key not in new:
@@ -142,9 +145,27 @@ def translated(
   return found
 
 
+def is_limited(name: str, key: str) -> bool:
+  """Whether the two agree on some values only of a setting that both have."""
+  return key in _LIMITED or (name, key) == _NO_DILATION
+
+
+def _require_float(name: str, value: Any) -> None:
+  """Refuses a layer of whole numbers: Keras 3 casts inputs, Keras 2 not."""
+  if value is not None and not dtype(value).removeprefix("mixed_").startswith(
+    ("float", "bfloat")
+  ):
+    raise known.needs_code(f"{name} of Keras 3 with dtype={dtype(value)}")
+
+
 def require_agreement(name: str, key: str, value: Any) -> None:
   """Refuses a value of a setting with which Keras 2 and Keras 3 differ."""
   if key in _IDLE:
+    return
+  if (name, key) == _NO_DILATION:
+    sides = value if isinstance(value, list) else [value]
+    if any(type(side) is not int or side != 1 for side in sides):
+      raise known.needs_code(f"{name} of Keras 3 with {key}={str(value)[:80]}")
     return
   if not any(value is known_value for known_value in _AGREEING[key]) and not (
     isinstance(value, str) and value in _AGREEING[key]
