@@ -273,7 +273,7 @@ def test_an_upward_import_is_seen(tmp_path, room, line, upward):
 _ONLY_OFFERED = {
   "certify": ("ABSTAIN Certifier"),
   "data": "DatasetNotFoundError NAMES gather_chunks",
-  "layers": "NormalizedConv2D NormalizedDense RandomFourierFeatures",
+  "layers": "RandomFourierFeatures",
   "mechanisms": "gaussian_dp_delta",
   "membership": "NAMES tpr_at_fpr",
   "methods": "NAMES",

@@ -36,6 +36,7 @@ def test_example_runs_with_one_epoch(tmp_path):
   assert "/ proven dp_epsilon=" in done.stdout
   assert "under attack" in done.stdout
   assert (tmp_path / "mine.keras").exists()
+  assert (tmp_path / "plain.keras").exists()
 
 
 @pytest.mark.slow

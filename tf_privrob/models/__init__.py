@@ -4,6 +4,7 @@ from tf_privrob.models.denoiser import classifier_of
 from tf_privrob.models.denoiser import convolutional_denoiser
 from tf_privrob.models.denoiser import denoised_classifier
 from tf_privrob.models.denoiser import denoiser_of
+from tf_privrob.models.files.exporting import export
 from tf_privrob.models.files.importing import import_weights
 from tf_privrob.models.files.importing import names_of_ccs_2019
 from tf_privrob.models.files.loading import load_classifier
@@ -59,6 +60,7 @@ __all__ = [
   "denoiser_of",
   "dpal_cifar10",
   "dpal_mnist",
+  "export",
   "fashion_mnist_cnn",
   "fingerprint",
   "fingerprint_of",

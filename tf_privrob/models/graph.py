@@ -115,6 +115,11 @@ def held_by(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
   return list(layer._flatten_layers(recursive=False, include_self=False))
 
 
+def within(layer: tf.keras.layers.Layer) -> list[tf.keras.layers.Layer]:
+  """The layer, and all layers that it is made of."""
+  return list(layer._flatten_layers())
+
+
 def begins_with_input(model: tf.keras.Model) -> bool:
   """Whether a functional or sequential model was made for one input shape."""
   explicit = getattr(model, "_has_explicit_input_shape", True)

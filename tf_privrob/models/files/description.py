@@ -49,7 +49,7 @@ def checked(value: Any) -> dict[str, Any]:
   Raises:
     RefusedError: something in it is not known or not of the right form.
   """
-  _require_depth(value)
+  require_depth(value)
   found = _object(_lists(value), "layer")
   if calls(found) > MAX_CALLS:
     raise known.RefusedError(
@@ -83,11 +83,12 @@ def _lists(value: Any) -> Any:
   if isinstance(value, (list, tuple)):
     return [_lists(part) for part in value]
   if not isinstance(value, _PLAIN):
-    raise _wrong("a part", value)
+    raise wrong("a part", value)
   return value
 
 
-def _require_depth(value: Any) -> None:
+def require_depth(value: Any) -> None:
+  """Refuses what is nested so deeply that a walk through it may not end."""
   depth, level = 0, [value]
   while level:
     depth += 1
@@ -104,22 +105,24 @@ def _require_depth(value: Any) -> None:
     ]
 
 
-def _wrong(expected: str, value: Any) -> known.RefusedError:
+def wrong(expected: str, value: Any) -> known.RefusedError:
+  """The refusal of a part that is not of the form that it should have."""
   return known.RefusedError(
     f"has {expected} that is {str(value)[:80]!r} ({type(value).__name__})."
     " Write it by model.save(path)."
   )
 
 
-def _dict(value: Any, expected: str) -> dict[str, Any]:
+def mapping(value: Any, expected: str) -> dict[str, Any]:
+  """The value itself, if it is a dict; else it is refused as `expected`."""
   if not isinstance(value, dict):
-    raise _wrong(expected, value)
+    raise wrong(expected, value)
   return value
 
 
 def _object(value: Any, kind: str) -> dict[str, Any]:
   """The description of an object of this kind."""
-  value = _dict(value, f"a description of a {kind}")
+  value = mapping(value, f"a description of a {kind}")
   name, module = value.get("class_name"), value.get("module")
   found = known.find(kind, name, module, value.get("registered_name"))
   config = value.get("config")
@@ -129,23 +132,23 @@ def _object(value: Any, kind: str) -> dict[str, Any]:
   if found is known.FUNCTIONAL:
     result["module"] = found.__module__
     result["registered_name"] = "Functional"
-    result["config"] = _functional(_dict(config, f"a config of {name}"))
+    result["config"] = _functional(mapping(config, f"a config of {name}"))
   elif found is tf.keras.Sequential:
     result.update(module="keras", registered_name=None)
     result["config"] = _sequential(config)
   elif kind == "layer" and not known.is_registered(found):
     result.update(module="keras.layers", registered_name=None)
-    result["config"] = _settings(found, _dict(config, f"a config of {name}"))
+    result["config"] = _settings(found, mapping(config, f"a config of {name}"))
   elif found in known.TABLES.get(kind, {}).values():
     result.update(module=f"keras.{kind}s", registered_name=None)
-    config = _dict(config or {}, f"a config of {name}")
+    config = mapping(config or {}, f"a config of {name}")
     result["config"] = {key: plain(part) for key, part in config.items()}
   else:
     result["registered_name"] = value.get("registered_name") or name
-    result["config"] = _own(found, _dict(config or {}, f"a config of {name}"))
+    result["config"] = _own(found, mapping(config or {}, f"a config of {name}"))
     if value.get("build_config") is not None:
       result["build_config"] = plain(
-        _dict(value["build_config"], f"a build_config of {name}")
+        mapping(value["build_config"], f"a build_config of {name}")
       )
   return result
 
@@ -172,12 +175,12 @@ def _settings(layer: type, config: dict[str, Any]) -> dict[str, Any]:
       raise known.needs_code(f"{layer.__name__} with {key}")
   for key in _SIDES & set(config):
     if _largest(config[key]) > _MAX_SIDE:
-      raise _wrong(f"{key} above {_MAX_SIDE}", config[key])
+      raise wrong(f"{key} above {_MAX_SIDE}", config[key])
   for key, most in _LOOPS.items():
     if key in config and not (
       isinstance(config[key], int) and config[key] <= most
     ):
-      raise _wrong(f"{key} above {most}", config[key])
+      raise wrong(f"{key} above {most}", config[key])
   return {
     key: _role(key, value) if kind_of(key) else plain(value)
     for key, value in config.items()
@@ -227,15 +230,15 @@ def _dtype(value: Any) -> Any:
     module, kind = value.get("module"), value.get("class_name")
     if kind != "Policy" or module not in (None, "keras.mixed_precision"):
       raise known.needs_code(f"{module}.{kind}")
-    name = _dict(value.get("config"), "a config of Policy").get("name")
+    name = mapping(value.get("config"), "a config of Policy").get("name")
   if not isinstance(name, str) or name not in known.DTYPES:
-    raise _wrong("a dtype", name)
+    raise wrong("a dtype", name)
   return name
 
 
 def _activation(value: Any) -> dict[str, Any]:
   """A function, or a layer without weights in its place."""
-  value = _dict(value, "an activation")
+  value = mapping(value, "an activation")
   if value.get("class_name") != "function":
     found = _object(value, "layer")
     if found["class_name"] not in known.ACTIVATION_LAYERS:
@@ -259,17 +262,18 @@ def plain(value: Any) -> Any:
     return [plain(part) for part in value]
   name = value.get("class_name")
   if name in ("__tuple__", "TensorShape"):
-    return plain(_list(value.get("items"), f"{name}"))
+    return plain(sequence(value.get("items"), f"{name}"))
   if name in ("__numpy__", "__tensor__"):
-    return plain(_dict(value.get("config"), f"{name}").get("value"))
+    return plain(mapping(value.get("config"), f"{name}").get("value"))
   if "class_name" in value:
     raise known.needs_code(name)
   return {key: plain(part) for key, part in value.items()}
 
 
-def _list(value: Any, expected: str) -> list[Any]:
+def sequence(value: Any, expected: str) -> list[Any]:
+  """The value itself, if it is a list; else it is refused as `expected`."""
   if not isinstance(value, list):
-    raise _wrong(expected, value)
+    raise wrong(expected, value)
   return value
 
 
@@ -290,7 +294,7 @@ def _any_object(value: dict[str, Any]) -> Any:
   if name in ("__tuple__", "TensorShape"):
     return plain(value)
   if name in ("__numpy__", "__tensor__"):
-    dtype = _dict(value.get("config"), f"{name}").get("dtype")
+    dtype = mapping(value.get("config"), f"{name}").get("dtype")
     numbers = {"value": plain(value), "dtype": _dtype(dtype)}
     return {"module": "builtins", "class_name": name, "config": numbers}
   if name == "function":
@@ -309,10 +313,10 @@ def _sequential(config: Any) -> dict[str, Any]:
   """A stack of layers; the oldest files have nothing but their list."""
   if isinstance(config, list):
     config = {"name": None, "layers": config}
-  config = _dict(config, "a config of Sequential")
+  config = mapping(config, "a config of Sequential")
   layers = [
     _object(layer, "layer")
-    for layer in _list(config.get("layers"), "a list of layers")
+    for layer in sequence(config.get("layers"), "a list of layers")
   ]
   if not layers or "batch_input_shape" not in layers[0]["config"]:
     raise known.RefusedError(
@@ -325,13 +329,13 @@ def _sequential(config: Any) -> dict[str, Any]:
 def _functional(config: dict[str, Any]) -> dict[str, Any]:
   """A graph of layers."""
   layers, names = [], set()
-  for value in _list(config.get("layers"), "a list of layers"):
+  for value in sequence(config.get("layers"), "a list of layers"):
     layer = _object(value, "layer")
     name = _name(value.get("name"), str)
     if name in names or layer["config"].get("name", name) != name:
-      raise _wrong("a name of a layer", name)
+      raise wrong("a name of a layer", name)
     names.add(name)
-    nodes = _list(value.get("inbound_nodes"), f"a list of calls of {name!r}")
+    nodes = sequence(value.get("inbound_nodes"), f"a list of calls of {name!r}")
     layer.update(name=name, inbound_nodes=nodes)
     for leaf in leaves(nodes):
       _check_leaf(leaf, layer)
@@ -351,7 +355,7 @@ def _name(value: Any, needed: Any) -> str | None:
   if value is None and needed is None:
     return None
   if not isinstance(value, str) or not 0 < len(value) < 1000:
-    raise _wrong("a name", value)
+    raise wrong("a name", value)
   return value
 
 
@@ -372,7 +376,7 @@ def leaves(value: Any) -> Iterator[list[Any]]:
     for part in value.values() if isinstance(value, dict) else value:
       yield from leaves(part)
   else:
-    raise _wrong("a reference to a layer", value)
+    raise wrong("a reference to a layer", value)
 
 
 def _check_reference(leaf: list[Any]) -> None:
@@ -381,13 +385,13 @@ def _check_reference(leaf: list[Any]) -> None:
     raise known.needs_code("a constant as the input of a layer")
   for number in leaf[1:3]:
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-      raise _wrong("a number of a call or an output", number)
+      raise wrong("a number of a call or an output", number)
 
 
 def _check_leaf(leaf: list[Any], layer: dict[str, Any]) -> None:
   """An input of a call and the call's further arguments."""
   _check_reference(leaf)
-  arguments = _dict(leaf[3] if len(leaf) == 4 else {}, "arguments of a call")
+  arguments = mapping(leaf[3] if len(leaf) == 4 else {}, "arguments of a call")
   if not arguments:
     return
   found = known.find(

@@ -16,7 +16,7 @@ from tf_privrob.models.files import known
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _HEAP = b"GCOL\x01"  # where HDF5 keeps strings
-_MOST_NAMES, _LONGEST_NAME = 64, 4096
+_MOST_NAMES, _LONGEST_NAME, _MOST_PARTS = 64, 4096, 100_000
 _AGAIN = " Write it by model.save(path)."
 
 
@@ -94,6 +94,24 @@ class Store:
         " (chunks, filters, a virtual or external dataset)." + _AGAIN
       )
     return found[()]
+
+  def arrays(self) -> list[str]:
+    """The places of all arrays, by the file's own groups."""
+    found, seen = [], 0
+
+    def visit(name, item):
+      nonlocal seen
+      seen += 1
+      if seen > _MOST_PARTS or name.count("/") > _MOST_NAMES:
+        raise known.RefusedError(
+          f"has more than {_MOST_PARTS} groups, or some under more than"
+          f" {_MOST_NAMES} names." + _AGAIN
+        )
+      if isinstance(item, h5py.Dataset):
+        found.append(name)
+
+    self._file.visititems(visit)
+    return found
 
   def text(self, group: h5py.Group | None, name: str) -> str | None:
     """An attribute that is one string; None: there is none."""

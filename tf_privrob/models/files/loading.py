@@ -14,11 +14,17 @@ from tf_privrob.models import graph
 from tf_privrob.models import logits
 from tf_privrob.models.files import archive
 from tf_privrob.models.files import hdf5
+from tf_privrob.models.files import keras3
+from tf_privrob.models.files import keras3_weights
 from tf_privrob.models.files import known
 from tf_privrob.models.files import rebuilding
 from tf_privrob.models.files import saved_model
 from tf_privrob.models.files import stored_weights
 
+_COPIES = {  # of weights of a file of Keras 2, and of Keras 3
+  ".keras": (stored_weights.copy_keras, keras3_weights.copy_keras),
+  ".h5": (stored_weights.copy_hdf5, keras3_weights.copy_hdf5),
+}
 PathOrModel = Union[str, os.PathLike, tf.keras.Model]
 
 
@@ -48,7 +54,7 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
 
   Keras' own loading imports modules that a file names, calls functions that it
   names and unpickles what it holds. Here a file is data: it is read once, its
-  description may name layers of Keras from a list (`layers.known`) and classes
+  description may name layers of Keras from a list (`files.known`) and classes
   that the program has registered by
   `tf.keras.saving.register_keras_serializable`, nothing else; the model is
   built anew from these, and gets the file's weights, every one of which must
@@ -57,12 +63,17 @@ def load_model(path: str | os.PathLike) -> tf.keras.Model:
   trusts such a file loads it and passes the model. Sizes are limited: of the
   file, its description, its weights and what a layer returns for an example.
 
+  Files of Keras 3 become models of Keras 2 that compute the same. Whatever
+  Keras 2 does not have or computes otherwise is refused by its name, as are
+  registered classes and operations outside of layers, masks among them.
+
   What HDF5, zip and checkpoint readers do with broken bytes is theirs: they
   are compiled libraries, and no list guards against their errors. The reader of
   checkpoints may allocate more than a SavedModel holds.
 
   Args:
-    path: of a .keras or .h5 file, or the folder of a SavedModel of Keras.
+    path: of a .keras or .h5 file of Keras 2 or Keras 3, or the folder of a
+      SavedModel of Keras 2.
 
   Raises:
     ValueError: there is no such file, it is not a Keras file or needs code.
@@ -112,36 +123,45 @@ def _load_file(path: pathlib.Path) -> tf.keras.Model:
   content = archive.read(path)
   if content.startswith(b"PK\x03\x04"):
     entries = archive.unzip(content)
-    description = archive.parse(entries["config.json"])
-    weights, copy = entries["model.weights.h5"], stored_weights.copy_keras
+    value = archive.parse(entries["config.json"])
+    weights, copies = entries["model.weights.h5"], _COPIES[".keras"]
+    version = _version(archive.parse(entries.get("metadata.json", b"{}")))
   elif content.startswith(hdf5.SIGNATURE):
-    description = _description(content)
-    weights, copy = content, stored_weights.copy_hdf5
+    value, version = _description(content)
+    weights, copies = content, _COPIES[".h5"]
   else:
     raise known.RefusedError(
       "is neither a .keras nor an .h5 file with a whole model. Write it by"
       " model.save(path)."
     )
-  model = _rebuilt(description, len(weights))
+  new = keras3.wrote(version)
+  value = keras3.translated(value) if new else value
+  with rebuilding.limited(2 * len(weights) + 2**16):  # no more than it can hold
+    model = rebuilding.rebuild(value)
+  if new:
+    keras3.require_alike(model)
   with hdf5.opened(weights) as store:
-    copy(model, store)
+    if new:
+      copies[1](value, model, store)
+    else:
+      copies[0](model, store)
   return model
 
 
-def _description(content: bytes) -> Any:
+def _version(metadata: Any) -> Any:
+  return metadata.get("keras_version") if isinstance(metadata, dict) else None
+
+
+def _description(content: bytes) -> tuple[Any, str | None]:
+  """The description in an .h5 file, and the version of Keras."""
   with hdf5.opened(content) as store:
     text = store.text(None, "model_config")
+    version = store.text(None, "keras_version")
   if text is None:
     raise known.RefusedError(
       "holds weights without a model_config. Write it by model.save(path)."
     )
-  return archive.parse(text)
-
-
-def _rebuilt(description: Any, size: int) -> tf.keras.Model:
-  """The model, whose weights are no more than the file can hold."""
-  with rebuilding.limited(2 * size + 2**16):
-    return rebuilding.rebuild(description)
+  return archive.parse(text), version
 
 
 def _require_logits(model: tf.keras.Model) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_privrob.models import graph
 from tf_privrob.models.files import description
 from tf_privrob.models.files import known
 
@@ -78,11 +79,10 @@ def _build(value: dict[str, Any]) -> tf.keras.layers.Layer:
   except known.RefusedError:
     raise
   except Exception as error:
-    name = value["config"].get("name")
+    name, said = value["config"].get("name"), " ".join(str(error).split())
     raise known.RefusedError(
       f"cannot be loaded: {value['class_name']} {name!r} raised"
-      f" {type(error).__name__}: {str(error)[:300]}. Write it by"
-      " model.save(path)."
+      f" {type(error).__name__}: {said[:300]}. Write it by model.save(path)."
     ) from error
 
 
@@ -162,6 +162,14 @@ def _require_cheap(layer: tf.keras.layers.Layer, inputs: Any) -> None:
     )
 
 
+def _forget_masks(layer: tf.keras.layers.Layer) -> None:
+  """Recurrent cells remember a mask for each graph, which no walk can sort."""
+  for part in graph.within(layer):
+    if hasattr(part, "reset_recurrent_dropout_mask"):
+      part.reset_dropout_mask()
+      part.reset_recurrent_dropout_mask()
+
+
 class _Work:
   """How many products the layers that were called so far compute, at least."""
 
@@ -179,6 +187,7 @@ class _Work:
 
   def after(self, layer: tf.keras.layers.Layer, outputs: Any) -> None:
     """Adds each weight at each place of the output."""
+    _forget_masks(layer)
     if layer in _PRODUCTS or isinstance(layer, tf.keras.layers.Embedding):
       return
     first = getattr(layer, "data_format", None) == "channels_first"
