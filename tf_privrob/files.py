@@ -20,6 +20,7 @@ import os
 import pathlib
 import re
 import secrets
+import zipfile
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
@@ -33,6 +34,8 @@ except ImportError:  # Not on Windows: there, nothing guards against two runs.
   fcntl = None
 
 PathLike = Union[str, "os.PathLike[str]"]
+# A small archive may expand to so many bytes, a larger one to so many times it.
+_FREE_BYTES, _MOST_RATIO = 2**28, 100
 _DRAFT = ".draft"  # in the names of files that have not got their own yet
 # What moves a cursor, turns the direction of a text, or is no character at all.
 _UNSEEN = re.compile(
@@ -392,6 +395,7 @@ def read_arrays(path: PathLike, advice: str = "") -> dict[str, np.ndarray]:
       f"Expected an npz file, but there is no file {os.fspath(path)!r}."
     )
   try:
+    require_expansion(io.BytesIO(content), len(content))
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
       return {name: archive[name] for name in archive.files}
   except Exception as error:  # zipfile, zlib, numpy: each has its own
@@ -399,6 +403,25 @@ def read_arrays(path: PathLike, advice: str = "") -> dict[str, np.ndarray]:
       f"Expected {os.fspath(path)!r} to be an npz file of plain arrays, but it"
       f" cannot be read ({error}).{advice}"
     ) from error
+
+
+def require_expansion(archive: PathLike | io.BytesIO, size: int) -> None:
+  """Refuses a zip archive that is small and expands to far more.
+
+  Args:
+    archive: Its path or content.
+    size: Its bytes.
+
+  Raises:
+    ValueError: It expands to more than 256 MiB and 100 times its size.
+  """
+  with zipfile.ZipFile(archive) as opened:
+    total = sum(entry.file_size for entry in opened.infolist())
+  if total > max(_FREE_BYTES, _MOST_RATIO * size):
+    raise ValueError(
+      f"it expands from {size} to {total} bytes, more than {_MOST_RATIO} times"
+      " its size: write it without compression"
+    )
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import zipfile
 
 import numpy as np
 
+from tf_privrob import files
 from tf_privrob.data import catalog
 
 DATA_VARIABLE = "TF_PRIVROB_DATA"
@@ -124,6 +125,7 @@ def from_npz(spec: catalog.Spec, data_dir: str | None) -> Stored:
 def _read_npz(path: pathlib.Path, spec: catalog.Spec):
   expected = f"Expected {spec.describe_file()}."
   try:
+    files.require_expansion(path, path.stat().st_size)
     with np.load(path, allow_pickle=False) as stored:
       missing = [key for key in _KEYS if key not in stored.files]
       if missing:

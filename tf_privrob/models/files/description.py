@@ -50,12 +50,30 @@ def checked(value: Any) -> dict[str, Any]:
     RefusedError: something in it is not known or not of the right form.
   """
   require_depth(value)
+  if _classes(value) > MAX_CALLS:  # before a look at their settings
+    raise known.RefusedError(
+      f"names more than {MAX_CALLS} classes. Load it yourself and pass the"
+      " model."
+    )
   found = _object(_lists(value), "layer")
   if calls(found) > MAX_CALLS:
     raise known.RefusedError(
       f"calls its layers {calls(found)} times, more than {MAX_CALLS}. Load it"
       " yourself and pass the model."
     )
+  return found
+
+
+def _classes(value: Any) -> int:
+  """How many parts name a class."""
+  found, waiting = 0, [value]
+  while waiting:
+    part = waiting.pop()
+    if isinstance(part, dict):
+      found += "class_name" in part
+      waiting += part.values()
+    elif isinstance(part, (list, tuple)):
+      waiting += part
   return found
 
 

@@ -6,6 +6,7 @@ key of a table below or of the program's own registry, or it is refused.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import types
@@ -219,6 +220,7 @@ def is_registered(found: type) -> bool:
   return all(found is not known for known in TABLES["layer"].values())
 
 
+@functools.lru_cache(maxsize=1024)
 def settings_of(layer: type) -> frozenset[str]:
   """What the constructor of a layer of Keras takes, but for initial weights."""
   names = {"name", "trainable", "dtype", "batch_input_shape", "implementation"}

@@ -17,6 +17,7 @@ from tf_privrob.models.files import known
 
 MAX_ACTIVATIONS = 2**26  # numbers in the outputs of all layers for one example
 _MAX_PASSES = 500
+_MAX_STACK = 500  # each layer that Keras adds takes longer than the one before
 _MAX_WORK = 2**28  # numbers that a layer goes through for one example
 _CONSTANT = 2**6  # a number that is kept counts for more
 _MAX_PRODUCTS = 2**36  # of all layers for one example
@@ -151,6 +152,8 @@ def _require_cheap(layer: tf.keras.layers.Layer, inputs: Any) -> None:
     work = _CONSTANT * given * math.prod(shapes[0])
   elif "pool_size" in vars(layer):
     work = math.prod(tf.nest.flatten(layer.pool_size)) * math.prod(shapes[0])
+  elif max(tf.nest.flatten(getattr(layer, "dilation_rate", 1))) > 1:
+    work = _padded(layer, shapes[0])
   elif "Attention" in type(layer).__name__:
     heads = getattr(layer, "_num_heads", 1)
     work = heads * math.prod(max(shape[:-1], default=1) for shape in shapes[:2])
@@ -160,6 +163,22 @@ def _require_cheap(layer: tf.keras.layers.Layer, inputs: Any) -> None:
       f"has a layer {layer.name!r} that computes {work} numbers for an example,"
       f" more than {_MAX_WORK}. Load it yourself and pass the model."
     )
+
+
+def _padded(layer: tf.keras.layers.Layer, shape: list[int]) -> int:
+  """Numbers of an input with what dilation may pad it by.
+
+  The sides of a dilated kernel grow with the rate, whatever the input's are.
+  """
+  first = getattr(layer, "data_format", None) == "channels_first"
+  sides = shape[1:] if first else shape[:-1]
+  kernel, rates = (
+    tf.nest.flatten(part) for part in (layer.kernel_size, layer.dilation_rate)
+  )
+  longer = [
+    side + (size - 1) * rate for side, size, rate in zip(sides, kernel, rates)
+  ]
+  return math.prod(longer) * (shape[0] if first else shape[-1])
 
 
 def _forget_masks(layer: tf.keras.layers.Layer) -> None:
@@ -210,6 +229,11 @@ class _Work:
 
 
 def _sequential(config: dict[str, Any], kind: type) -> tf.keras.Sequential:
+  if len(config["layers"]) > _MAX_STACK:
+    raise known.RefusedError(
+      f"has a stack of {len(config['layers'])} layers, more than {_MAX_STACK},"
+      " which takes long to build. Load it yourself and pass the model."
+    )
   model, made, work = kind(name=config["name"]), 0, _Work()
   for value in config["layers"]:
     layer = _build(value)
