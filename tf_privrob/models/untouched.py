@@ -14,6 +14,7 @@ from concurrent import futures
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import compat
 from tf_privrob import randomness
 from tf_privrob.models import remaking
 from tf_privrob.models.files import known
@@ -32,8 +33,9 @@ _AT_REST = ("_constraint", "_initializer", "_regularizer")
 _IN_EVERY_CALL = ("_activity_regularizer", "activity_regularizer")
 _VALUES = (bool, int, float, str, np.generic, tf.DType, tf.TensorShape)
 # Where the classes come from that Keras makes its layers of.
-_HOMES = tuple(
-  "_thread builtins collections functools keras. numpy tensorflow.".split()
+_HOMES = (
+  *"_thread builtins collections functools numpy tensorflow.".split(),
+  f"{compat.keras_package()}.",
 )
 # Classes that their modules do not show.
 _UNNAMED = (
