@@ -12,6 +12,7 @@ from tf_privrob.privacy import gaussian_dp
 from tf_privrob.privacy import rounding
 from tf_privrob.privacy import run_facts
 from tf_privrob.privacy import statement
+from tf_privrob.privacy import tf_privacy
 
 _ASSUMPTIONS = (
   statement.Assumption(
@@ -129,6 +130,8 @@ def for_dp_sgd(
     claimed = claimed or _budget(found.of(accountant), dp_delta)
     if sampler == "shuffle" and steps:
       releases, found, caveats = run.shuffled(epochs, accountant, drop_last)
+  found, rdp_library, said = tf_privacy.beside(found, releases, dp_delta)
+  caveats.extend(said)
   headline = found.of(accountant)
   if not math.isfinite(headline) and math.isfinite(min(found.rdp, found.pld)):
     headline = min(found.rdp, found.pld)
@@ -146,6 +149,7 @@ def for_dp_sgd(
       "name": accountant,
       **accounting.library(),
       **dataclasses.asdict(found),
+      "rdp_library": rdp_library,
     },
     releases=tuple(release.record() for release in releases),
     assumptions=(
