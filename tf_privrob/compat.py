@@ -37,8 +37,6 @@ _OLD = '"tensorflow>=2.15,<2.16"'
 _NEW = '"tensorflow>=2.16,<2.22" "tf-keras>=2.16,<2.22"'
 _EXTRAS = {
   "cleverhans": ("cleverhans==4.0.0", "attacks"),
-  "mlxtend": ("mlxtend", "demo"),
-  "sklearn": ("scikit-learn", "demo"),
   "tensorflow_datasets": ("tensorflow-datasets", "tfds"),
 }
 

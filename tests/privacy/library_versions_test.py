@@ -174,9 +174,7 @@ def test_replace_one_under_sampling_is_above_a_convolution(noise, prob, steps):
   """x gives 1, x' gives -1: what the library's own bound from 0.5 on is for."""
   alone = _normal(noise, 0)
   up, down = (
-    lambda y, mean=mean: (
-      (1 - prob) * alone(y) + prob * _normal(noise, mean)(y)
-    )
+    lambda y, mean=mean: (1 - prob) * alone(y) + prob * _normal(noise, mean)(y)
     for mean in (1, -1)
   )
   truth, _ = _below_truth(up, down, steps, 8 * noise + 1)
@@ -186,9 +184,9 @@ def test_replace_one_under_sampling_is_above_a_convolution(noise, prob, steps):
   assert truth < stated.accountant["pld"]
   assert truth < stated.accountant["rdp"]
   # What is known for adding or removing one is not enough.
-  assert privacy.figures(privacy.poisson_sgd(noise, prob, steps), _DELTA).pld < (
-    truth
-  )
+  assert privacy.figures(
+    privacy.poisson_sgd(noise, prob, steps), _DELTA
+  ).pld < (truth)
 
 
 @pytest.mark.parametrize("steps", [1, 5])

@@ -100,7 +100,9 @@ def supports(
   if accountant == "rdp":
     known = _make_rdp(neighbouring).supports(event)
   else:
-    without = isinstance(event, dp_accounting.NonPrivateDpEvent)  # its bound: inf
+    without = isinstance(
+      event, dp_accounting.NonPrivateDpEvent
+    )  # its bound: inf
     known = without or _has_distribution(event, neighbouring)
   return known or pure_dp_epsilon(event) is not None
 
@@ -108,11 +110,12 @@ def supports(
 def _has_distribution(event: dp_accounting.DpEvent, neighbouring: str) -> bool:
   """Whether the loss of one use is known here.
 
-  The library is not asked. Under replace-one its accountant has read an event
-  in two ways: until 0.4.4 its noise is relative to the sensitivity under this
-  relation, as it is here; from 0.5.0 on to that under add-or-remove-one, which
-  it doubles for a Gaussian and leaves for Renyi accounting, and it takes sampled
-  Gaussians and, from 0.6.0 on, truncated samples, whose losses are others.
+  The library is not asked, whose accountant reads an event under replace-one in
+  two ways. Up to 0.4.4 the noise is relative to the sensitivity under this
+  relation, as it is here. From 0.5.0 on it is relative to that under
+  add-or-remove-one, which a PLD doubles for Gaussians, and RDP does not;
+  sampled Gaussians are known to it and, from 0.6.0 on, truncated samples. Their
+  losses are not those of `one_use`.
   """
   import dp_accounting as dp
 

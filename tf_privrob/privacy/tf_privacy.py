@@ -41,8 +41,8 @@ def beside(
   if abs(theirs - found.rdp) <= _ROUNDING * found.rdp:
     return found, library, []
   said = (
-    f"By RDP TF Privacy finds dp_epsilon={rounding.up(theirs)}, and the bound of"
-    f" tf_privrob.privacy.renyi {rounding.up(found.rdp)}: the larger is stated."
+    f"By RDP TF Privacy finds dp_epsilon={rounding.up(theirs)}, and the own"
+    f" bound of tf_privrob is {rounding.up(found.rdp)}: the larger is stated."
   )
   larger = max(theirs, found.rdp)
   return dataclasses.replace(found, rdp=larger), library, [said]
