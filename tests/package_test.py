@@ -314,7 +314,7 @@ _TESTED_ELSEWHERE = {
   "papers/transdenoiser/s_min": "double grids mixed paths spreading",
   "privacy": (
     "composition dp_sgd_statement ledger_file ledger_format"
-    " loss_distribution renyi run_facts stated statement_text tf_privacy"
+    " loss_distribution renyi run_facts stated statement_text"
   ),
   "privacy/audit": "two_world",
   "report": "canvas card pages views",

@@ -156,7 +156,8 @@ def write_arrays(
   save = np.savez_compressed if compressed else np.savez
   content = io.BytesIO()  # a zip file on a full disk cannot even be closed
   save(content, **plain)
-  return write_bytes(path, content.getbuffer())
+  with content.getbuffer() as buffer:
+    return write_bytes(path, buffer)
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:

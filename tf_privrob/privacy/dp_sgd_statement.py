@@ -124,14 +124,16 @@ def for_dp_sgd(
     tuple(extra_releases),
   )
   if noise_multiplier == 0 and steps:
-    releases, found, caveats = run.without_noise()
+    releases, found, caveats, rdp_library = run.with_library(
+      *run.without_noise()
+    )
   else:
-    releases, found, caveats = run.poisson()
+    releases, found, caveats, rdp_library = run.with_library(*run.poisson())
     claimed = claimed or _budget(found.of(accountant), dp_delta)
     if sampler == "shuffle" and steps:
-      releases, found, caveats = run.shuffled(epochs, accountant, drop_last)
-  found, rdp_library, said = tf_privacy.beside(found, releases, dp_delta)
-  caveats.extend(said)
+      releases, found, caveats, rdp_library = run.with_library(
+        *run.shuffled(epochs, accountant, drop_last)
+      )
   headline = found.of(accountant)
   if not math.isfinite(headline) and math.isfinite(min(found.rdp, found.pld)):
     headline = min(found.rdp, found.pld)
@@ -212,6 +214,11 @@ class _Run:
   dp_delta: float
   neighbouring: str
   extra: tuple[accounting.Release, ...]
+
+  def with_library(self, releases, found, caveats):
+    """The same with TF Privacy's part, and whose library the RDP one is by."""
+    found, library, said = tf_privacy.beside(found, releases, self.dp_delta)
+    return releases, found, [*caveats, *said], library
 
   def without_noise(self):
     """No figure."""
