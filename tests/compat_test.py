@@ -5,12 +5,14 @@ What only one stack can show is tried in processes of their own.
 
 import ast
 import importlib.metadata
+import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import types
+import zipfile
 
 import pytest
 
@@ -183,6 +185,49 @@ def test_keras_is_found_under_its_own_name():
   assert compat.qualified_name(pathlib.Path).startswith("pathlib")
   found = compat.keras_module("src.layers.core.dense")
   assert found.Dense is dense
+
+
+def _network():
+  import numpy as np
+  import tensorflow as tf
+
+  inputs = tf.keras.Input((4, 4, 1), name="a")
+  hidden = tf.keras.layers.Conv2D(2, 3, activation="relu", name="b")(inputs)
+  hidden = tf.keras.layers.Flatten(name="c")(hidden)
+  outputs = tf.keras.layers.Dense(3, name="d")(hidden)
+  network = tf.keras.Model(inputs, outputs, name="e")
+  network.set_weights([np.full(w.shape, 0.5) for w in network.get_weights()])
+  return network
+
+
+def test_the_hash_of_a_model_is_the_same_on_every_stack():
+  from tf_privrob import models
+
+  assert models.model_hash(_network()).startswith("990f7cc835b6a87f")
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("optional", [True, False])
+def test_a_file_of_either_keras_2_is_read(tmp_path, package, optional):
+  """They differ in their name, and in a setting that the newer one writes."""
+  from tf_privrob import models
+
+  network = _network()
+  network.save(tmp_path / "first.keras")
+  with zipfile.ZipFile(tmp_path / "first.keras") as source:
+    parts = {name: source.read(name) for name in source.namelist()}
+  config = json.loads(parts["config.json"])
+  config["module"] = f"{package}.src.engine.functional"
+  settings = config["config"]["layers"][0]["config"]
+  settings.pop("optional", None)
+  if optional:
+    settings["optional"] = False
+  parts["config.json"] = json.dumps(config).encode()
+  with zipfile.ZipFile(tmp_path / "second.keras", "w") as target:
+    for name, content in parts.items():
+      target.writestr(name, content)
+  found = models.load_model(tmp_path / "second.keras")
+  assert models.model_hash(found) == models.model_hash(network)
 
 
 # Packages that only some need.

@@ -17,6 +17,7 @@ from tf_privrob.models import untouched
 
 # Parts of a configuration that change nothing at inference.
 _IDLE = ("build_config", "compile_config", "trainable")
+_USUAL = (("optional", False),)  # written by the newer of both Keras only
 _SHAPES = ("batch_input_shape", "batch_shape", "build_input_shape")
 # Functions are written down by their name, which says nothing of them.
 _FUNCTIONS = ("__lambda__", "Lambda", "function")
@@ -160,7 +161,7 @@ def _essential(config: Any) -> Any:
     return {
       name: _essential(_any_batch(value) if name in _SHAPES else value)
       for name, value in config.items()
-      if name not in _IDLE
+      if name not in _IDLE and (name, value) not in _USUAL
     }
   if isinstance(config, (list, tuple)):
     return [_essential(value) for value in config]
