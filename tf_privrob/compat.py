@@ -32,7 +32,6 @@ _WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-macos")
 _SWITCH = "TF_USE_LEGACY_KERAS"
 _ON = ("1", "true", "True")
 
-_INSTALL = "pip install {}"
 _OLD = '"tensorflow>=2.15,<2.16"'
 _NEW = '"tensorflow>=2.16,<2.22" "tf-keras>=2.16,<2.22"'
 _EXTRAS = {
@@ -56,7 +55,7 @@ def check() -> None:
   if not _between(tensorflow, *_TENSORFLOW):
     raise ImportError(
       f"tf_privrob needs TensorFlow 2.15 to 2.21, found {_text(tensorflow)};"
-      f" run: {_INSTALL.format(_tensorflow_for_this_python())}"
+      f" run: pip install {_OLD if sys.version_info < (3, 12) else _NEW}"
     )
   accounting = _first_version("dp-accounting")
   if not _between(accounting, *_ACCOUNTING):
@@ -100,10 +99,6 @@ def _choose_keras_2(tensorflow: tuple[int, ...]) -> None:
     loaded.__path__.insert(0, place)
 
 
-def _tensorflow_for_this_python() -> str:
-  return _OLD if sys.version_info < (3, 12) else _NEW
-
-
 def _first_version(*wheels: str) -> tuple[int, ...]:
   """The version of the first of these that is installed; () if none is."""
   for wheel in wheels:
@@ -119,7 +114,10 @@ def _numbers(version: str) -> tuple[int, ...]:
   return tuple(map(int, release.group().split("."))) if release else ()
 
 
-def _between(version, least, most) -> bool:
+def _between(
+  version: tuple[int, ...], least: tuple[int, ...], most: tuple[int, ...]
+) -> bool:
+  """Whether a version is in this range; 2.21.1 is not above 2.21."""
   return version >= least and version[: len(most)] <= most
 
 
