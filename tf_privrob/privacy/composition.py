@@ -114,7 +114,7 @@ def _has_distribution(event: dp_accounting.DpEvent, neighbouring: str) -> bool:
   two ways. Up to 0.4.4 the noise is relative to the sensitivity under this
   relation, as it is here. From 0.5.0 on it is relative to that under
   add-or-remove-one, which a PLD doubles for Gaussians, and RDP does not;
-  sampled Gaussians are known to it and, from 0.6.0 on, truncated samples. Their
+  sampled Gaussians are known to it and, from 0.5.1 on, truncated samples. Their
   losses are not those of `one_use`.
   """
   import dp_accounting as dp
