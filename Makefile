@@ -1,23 +1,25 @@
 # Two commands set everything up on a fresh machine: make demo, make test.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.10 || command -v python3.9 || echo python3)
+# Any Python from 3.9 to 3.13 will do; another one: make PYTHON=/path/to/python.
+export PYTHON
+VERSIONS := 3.11 3.10 3.9 3.13 3.12
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 DEMO := runs/demo
+# What differs with the versions of Python and TensorFlow is tried by these.
+COMPAT := $(shell cat .ci/compat_tests)
+SMOKE := tests/compat_test.py tests/privacy/library_versions_test.py
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 # Off by default on processors without AVX-512, where it is 2 to 3 times faster.
 export TF_ENABLE_ONEDNN_OPTS ?= 1
 
-.PHONY: demo test test-slow lint format bench bench-peers studies results clean
+.PHONY: demo test test-slow test-matrix test-newest lint format bench \
+  bench-peers studies results clean venv-demo venv-dev
 
-$(STAMP): setup.py pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[dev]'
-	touch $@
+venv-demo venv-dev: venv-%:
+	.ci/venv $(VENV) $* $(VERSIONS)
 
-demo: $(STAMP)
+demo: venv-demo
 	rm -rf $(DEMO)
 	$(BIN)/python -m experiments.train --dataset=mnist_5k --preset=mnist_5k --config.seed=0 --run_dir=$(DEMO)
 	$(BIN)/python -m experiments.evaluate --run_dir=$(DEMO) --num_certified=100
@@ -26,35 +28,39 @@ demo: $(STAMP)
 	$(BIN)/python -m experiments.audit_certificates --run_dir=$(DEMO) --num=20
 	$(BIN)/python -m experiments.report --run_dir=$(DEMO)
 
-test: $(STAMP)
+test: venv-dev
 	$(BIN)/python -m pytest -n 2 --dist=loadfile
 
-test-slow: $(STAMP)
+test-slow: venv-dev
 	$(BIN)/python -m pytest -m slow
 
-lint: $(STAMP)
+test-matrix:
+	.ci/matrix "$(COMPAT)" 3.9=2.15 3.11=2.15 3.12=2.19 3.13=2.21
+
+test-newest:
+	.ci/matrix "$(SMOKE)" 3.13=2.21
+
+lint: venv-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(STAMP)
+format: venv-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)
+bench: venv-dev
 	$(BIN)/python -m benchmarks.run
 
 # The peers (Opacus, foolbox, PyTorch) live in an environment of their own.
 bench-peers:
-	$(PYTHON) -m venv $(VENV)-peers
-	$(VENV)-peers/bin/python -m pip install --quiet torch==2.13.0
-	$(VENV)-peers/bin/python -m pip install --quiet opacus==1.6.0 foolbox==3.3.4
+	.ci/venv $(VENV)-peers peers $(VERSIONS)
 
 # The next long cells of all studies; stop it at any moment, it goes on later.
-studies: $(STAMP)
+studies: venv-dev
 	$(BIN)/python -m experiments.grid.queue --minutes=150 --nice
 
-results: $(STAMP)
+results: venv-dev
 	$(BIN)/python -m experiments.grid.results
 
 clean:
-	rm -rf $(VENV) $(VENV)-peers runs build *.egg-info
+	rm -rf $(VENV) $(VENV)-* runs build *.egg-info

@@ -12,15 +12,18 @@ import sys
 
 import numpy as np
 
+from tf_privrob import compat
+
 
 def keras_seeds():
-  """What holds the generator of a global seed; None before Keras is imported.
+  """What holds the generator of a global seed; None without TensorFlow.
 
   `tf.keras.utils.set_random_seed` makes its attribute `generator`, from which
   all initialisers without a seed draw from then on, and nothing removes it.
   """
-  backend = sys.modules.get("keras.src.backend")
-  return backend and backend._SEED_GENERATOR
+  if "tensorflow" not in sys.modules:
+    return None
+  return compat.keras_module("src.backend")._SEED_GENERATOR
 
 
 def give_history(tensor, other) -> None:

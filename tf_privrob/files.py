@@ -131,7 +131,7 @@ def writing(path: PathLike) -> Iterator[pathlib.Path]:
     sync(path.parent)
 
 
-def write_bytes(path: PathLike, content: bytes | memoryview) -> pathlib.Path:
+def write_bytes(path: PathLike, content: bytes) -> pathlib.Path:
   """Replaces the file `path` by these bytes."""
   with writing(path) as draft:
     draft.write_bytes(content)
@@ -159,7 +159,7 @@ def write_arrays(
   save = np.savez_compressed if compressed else np.savez
   content = io.BytesIO()  # a zip file on a full disk cannot even be closed
   save(content, **plain)
-  return write_bytes(path, content.getbuffer())
+  return write_bytes(path, content.getvalue())
 
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:

@@ -87,7 +87,7 @@ def test_the_published_dual_can_be_worse_than_intervals():
   made.set_weights([np.array([[-1.0]]), np.zeros(1)])
   x = np.zeros((1, 1), np.float32)
   dual, cut, plain = (
-    float(domain.output_bounds(made, x, 1.0)[1])
+    float(domain.output_bounds(made, x, 1.0)[1][0, 0])
     for domain in (
       bounds.Dual(intersect=False),
       bounds.Dual(),
@@ -111,5 +111,5 @@ def test_switch_need_not_grow_with_the_radius():
   made.set_weights([np.array([[-1.0]]), np.array([0.55])])
   x = np.full((1, 1), 0.1, np.float32)
   domain = bounds.HybridZonotope("switch")
-  tops = [float(domain.output_bounds(made, x, eps)[1]) for eps in (0.99, 1.01)]
+  tops = [domain.output_bounds(made, x, eps)[1][0, 0] for eps in (0.99, 1.01)]
   np.testing.assert_allclose(tops, [2 * 1.435, -0.005 + 1.465], atol=1e-5)

@@ -71,6 +71,7 @@ def _engine(function, rows=16):
   assert clipped.engine == "vectorized"
   with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
+    warnings.simplefilter("ignore", DeprecationWarning)  # of AutoGraph, in 3.13
     clipped.check(tuple(map(tf.constant, BATCH)), rows=rows)
   return clipped.engine, " ".join(str(warning.message) for warning in told)
 

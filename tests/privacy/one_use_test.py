@@ -85,7 +85,10 @@ def test_nothing_cancels_where_nearly_all_take_part(rest):
 def _added(x, prob):
   """P(loss > x) - exp(x) Q(loss > x) of an added example, and P."""
   x = mpmath.mpf(float(x))
-  inner = x + mpmath.log(prob / (1 - mpmath.exp(x) * (1 - prob)))
+  weight = 1 - mpmath.exp(x) * (1 - prob)
+  if weight <= 0:  # x is above all losses, by the library's rounding
+    return 0, 0
+  inner = x + mpmath.log(prob / weight)
   end = mpmath.mpf(1) / 2 - inner * _LITTLE**2
   below = mpmath.ncdf(end / _LITTLE)
   mixed = (1 - prob) * below + prob * mpmath.ncdf((end - 1) / _LITTLE)

@@ -76,13 +76,14 @@ def test_divergences_are_upper_bounds(noise, prob):
     assert exact <= bound <= exact * (1 + loose), order
 
 
-@pytest.mark.parametrize(
-  ("noise", "prob", "order"), [(1.1, 256 / 60000, 1.1), (70.0, 1e-5, 1.5)]
-)
-def test_the_librarys_divergences_are_not(noise, prob, order):
-  """Why they are not ours: the first is of an ordinary run."""
-  found = foreign.sampled_gaussian_rdp(prob, noise, [order])
-  assert found[0] < _divergence(noise, prob, order) * (1 - 1e-8)
+def test_the_librarys_divergences_are_not():
+  """Why they are not ours: 0.4.3 fails in the first two, 0.5 on in the last."""
+  cases = [(1.1, 256 / 60000, 1.1), (70.0, 1e-5, 1.5), (1000.0, 1e-4, 2.0)]
+  assert any(
+    foreign.sampled_gaussian_rdp(prob, noise, [order])[0]
+    < _divergence(noise, prob, order) * (1 - 1e-8)
+    for noise, prob, order in cases
+  )
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from importlib import metadata
 
 import dp_accounting
 import pytest
@@ -28,7 +29,7 @@ def test_poisson():
   assert found.proven.dp_delta == 1e-5
   assert found.accountant["pld"] == found.proven.dp_epsilon
   assert found.accountant["rdp"] == pytest.approx(0.9422, abs=6e-5)
-  assert found.accountant["version"] == "0.4.3"
+  assert found.accountant["version"] == metadata.version("dp-accounting")
   assert found.releases[0]["count"] == 3600
   assert any("Hyper-parameter" in caveat for caveat in found.caveats)
   assert all(a.enforced_by.startswith("tf_privrob.") for a in found.assumptions)

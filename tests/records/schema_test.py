@@ -51,9 +51,7 @@ def _values(hint, name=""):
     return st.lists(_values(arguments[0]), max_size=3).map(tuple)
   if dataclasses.is_dataclass(hint):
     return _records(hint)
-  if typing.get_origin(hint) is not None and issubclass(
-    typing.get_origin(hint), Mapping
-  ):
+  if typing.get_origin(hint) in (dict, Mapping):
     return st.dictionaries(st.text(max_size=3), _PLAIN, max_size=3)
   if hint is str:
     return st.text(max_size=5) | st.sampled_from(["proven", "violated"])

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import compat
 from tf_privrob import validate
 from tf_privrob.attacks import base
 from tf_privrob.attacks import randomness
@@ -93,10 +94,9 @@ class CarliniWagnerL2(base.Attack):
 
   def _search(self, flat_model, dim):
     """Returns cleverhans' search, traced once for all images."""
-    from cleverhans.tf2.attacks import carlini_wagner_l2
-
+    cleverhans = compat.optional("cleverhans.tf2.attacks.carlini_wagner_l2")
     low, high = self.value_range
-    attack = carlini_wagner_l2.CarliniWagnerL2(
+    attack = cleverhans.CarliniWagnerL2(
       flat_model,
       batch_size=1,
       clip_min=low,

@@ -6,6 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
+from tf_privrob import compat
 from tf_privrob import validate
 from tf_privrob.attacks import base
 from tf_privrob.attacks import graphs
@@ -85,8 +86,7 @@ class SPSA(base.Attack):
 
   def _optimizer(self, model, radius):
     """Returns cleverhans' projected optimisation of one image."""
-    from cleverhans.tf2.attacks import spsa
-
+    spsa = compat.optional("cleverhans.tf2.attacks.spsa")
     low, high = self.value_range
     adam = spsa.SPSAAdam(
       lr=None, delta=self.delta, num_samples=self.samples, num_iters=1

@@ -17,6 +17,7 @@ from typing import Any
 
 from absl import flags
 
+from tf_privrob import compat
 from tf_privrob import files
 
 PROGRAM = "python -m tf_privrob"  # works with and without an installation
@@ -75,9 +76,8 @@ def next_steps(run_dir: str, *names: str) -> str:
 
 
 def prepare_tensorflow() -> None:
-  """Sets what TensorFlow reads from the environment when it is imported."""
-  # Its start-up lines, among them errors about GPUs that are not there.
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+  """Settles what TensorFlow writes, and how it computes, before its import."""
+  compat.quiet()
   # Off by default without AVX-512, where it is 2 to 3 times faster.
   os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
@@ -100,7 +100,7 @@ def run(name: str, module: Any, words: Sequence[str]) -> None:
       return
     options, call = parse(name, module, words)
     module.main(options, call)
-  except (flags.Error, ValueError) as error:
+  except (flags.Error, ValueError, compat.MissingPackageError) as error:
     said = files.shown(f"{name.rsplit(None, 1)[-1]}: {error}")
     print(said, file=sys.stderr)
     sys.exit(2)

@@ -16,6 +16,7 @@ import zipfile
 
 import numpy as np
 
+from tf_privrob import compat
 from tf_privrob import files
 from tf_privrob.data import catalog
 
@@ -201,8 +202,7 @@ def from_tfds(spec: catalog.Spec, data_dir: str | None) -> Stored:
   if not spec.tfds_hosts:
     raise Unavailable(f"{place}: it has no {spec.name}")
   try:
-    import tensorflow_datasets as tfds
-
+    tfds = compat.optional("tensorflow_datasets")
     builder = tfds.builder(spec.name)
     folder = pathlib.Path(str(builder.data_dir))
     if not (folder / "dataset_info.json").is_file():

@@ -152,7 +152,7 @@ class ExponentialMechanism:
   def event(self) -> dp_accounting.DpEvent:
     """`LaplaceDpEvent` of noise multiplier 1 / dp_epsilon, which dominates.
 
-    dp_accounting 0.4.3 has no event for selection, nor for randomised
+    dp_accounting has no event for selection, and 0.4.3 none for randomised
     response, which would cover every pure mechanism. The Laplace mechanism of
     the same dp_epsilon does not cover them all, but it covers this one: with v
     = exp((x - dp_epsilon) / 2) it has dp_delta(x) = 1 - v, and this mechanism

@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import compat
 from tf_privrob.models import graph
 from tf_privrob.models import untouched
 
 # Parts of a configuration that change nothing at inference.
 _IDLE = ("build_config", "compile_config", "trainable")
+_USUAL = (("optional", False),)  # written by the newer of both Keras only
 _SHAPES = ("batch_input_shape", "batch_shape", "build_input_shape")
 # Functions are written down by their name, which says nothing of them.
 _FUNCTIONS = ("__lambda__", "Lambda", "function")
+_HOMES = (f"{compat.keras_package()}.", "tensorflow.", "tf_privrob.")
 
 
 def fingerprint(network: tf.keras.Model) -> str:
@@ -58,7 +61,7 @@ def model_hash(model: Any, model_id: str = "") -> str:
     return ""
   kind = type(model)
   content = {
-    "class": f"{kind.__module__}.{kind.__qualname__}",
+    "class": compat.qualified_name(kind),
     "config": config,
     "id": model_id,
     "weights": fingerprint_of(getattr(model, "weights", ())),
@@ -90,7 +93,7 @@ def _layers(model: Any) -> list[tf.keras.layers.Layer]:
 def _is_known(part: tf.keras.layers.Layer) -> bool:
   kind = type(part)
   if kind.__name__ in graph.OPERATORS:  # their `call` is their own
-    return untouched.lives_in(kind, "keras.")
+    return untouched.lives_in(kind, f"{compat.keras_package()}.")
   of_keras = untouched.is_known("layer", kind)
   if not (of_keras or untouched.is_ours(kind)) or untouched.overridden(part):
     return False
@@ -109,7 +112,7 @@ def _is_known(part: tf.keras.layers.Layer) -> bool:
 def _comes_with_it(value: Any) -> bool:
   """No function of the caller's, no tensor in the place of a weight."""
   home = getattr(value, "__module__", None) or ""
-  known = home.startswith(("keras.", "tensorflow.", "tf_privrob."))
+  known = home.startswith(_HOMES)
   return not isinstance(value, tf.Tensor) and (known or not callable(value))
 
 
@@ -158,7 +161,7 @@ def _essential(config: Any) -> Any:
     return {
       name: _essential(_any_batch(value) if name in _SHAPES else value)
       for name, value in config.items()
-      if name not in _IDLE
+      if name not in _IDLE and (name, value) not in _USUAL
     }
   if isinstance(config, (list, tuple)):
     return [_essential(value) for value in config]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 
+from tf_privrob import compat
 from tf_privrob import randomness
 
 
@@ -64,8 +64,8 @@ def _seeds_from(key: randomness.Key) -> Iterator[None]:
   several inner ones of one configuration, such as Bidirectional, would start
   them alike.
   """
-  initializers = sys.modules[tf.keras.initializers.Initializer.__module__]
-  source = initializers.backend._SEED_GENERATOR  # also of `set_random_seed`
+  # Also of `set_random_seed`.
+  source = compat.keras_module("src.backend")._SEED_GENERATOR
   before = getattr(source, "generator", None)
   source.generator = _Seeds(key)
   try:

@@ -14,6 +14,7 @@ from concurrent import futures
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import compat
 from tf_privrob import randomness
 from tf_privrob.models import remaking
 from tf_privrob.models.files import known
@@ -23,17 +24,18 @@ _EMPTY = (known.FUNCTIONAL, tf.keras.Sequential, tf.keras.layers.InputLayer)
 # be written otherwise: no call computes with it.
 _NOTES = tuple(
   """_adapt_function _auto_config _auto_get_config _build_input_shape
-  _callable_losses _eager_losses _inbound_nodes _is_adapted _is_compiled _losses
-  _metrics _name_scope_on_declaration _non_trainable_weights _outbound_nodes
-  _run_eagerly _saved_model _self _steps_per_execution _trainable_weights
-  _updates built""".split()
+  _callable_losses _called _eager_losses _inbound_nodes _is_adapted
+  _is_compiled _losses _metrics _name_scope_on_declaration
+  _non_trainable_weights _outbound_nodes _run_eagerly _saved_model _self
+  _steps_per_execution _trainable_weights _updates built""".split()
 )
 _AT_REST = ("_constraint", "_initializer", "_regularizer")
 _IN_EVERY_CALL = ("_activity_regularizer", "activity_regularizer")
 _VALUES = (bool, int, float, str, np.generic, tf.DType, tf.TensorShape)
 # Where the classes come from that Keras makes its layers of.
-_HOMES = tuple(
-  "_thread builtins collections functools keras. numpy tensorflow.".split()
+_HOMES = (
+  *"_thread builtins collections functools numpy tensorflow.".split(),
+  f"{compat.keras_package()}.",
 )
 # Classes that their modules do not show.
 _UNNAMED = (
@@ -183,6 +185,8 @@ def _alike(value: object, made: object) -> bool:
     return value is made and str(made.__module__).startswith(_HOMES)
   if isinstance(made, np.ndarray):
     return np.array_equal(value, made)
+  if isinstance(made, set):
+    return value == made
   return not isinstance(made, _VALUES) or value == made
 
 

@@ -95,8 +95,34 @@ def supports(
   event: dp_accounting.DpEvent, accountant: str, neighbouring: str
 ) -> bool:
   """Whether this accountant, or the analytic route, has a bound for it."""
-  known = _make(accountant, neighbouring).supports(event)
+  import dp_accounting
+
+  if accountant == "rdp":
+    known = _make_rdp(neighbouring).supports(event)
+  else:
+    without = isinstance(
+      event, dp_accounting.NonPrivateDpEvent
+    )  # its bound: inf
+    known = without or _has_distribution(event, neighbouring)
   return known or pure_dp_epsilon(event) is not None
+
+
+def _has_distribution(event: dp_accounting.DpEvent, neighbouring: str) -> bool:
+  """Whether the loss of one use is known here.
+
+  The library is not asked, whose accountant reads an event under replace-one in
+  two ways. Up to 0.4.4 the noise is relative to the sensitivity under this
+  relation, as it is here. From 0.5.0 on it is relative to that under
+  add-or-remove-one, which a PLD doubles for Gaussians, and RDP does not;
+  sampled Gaussians are known to it and, from 0.5.1 on, truncated samples. Their
+  losses are not those of `one_use`.
+  """
+  import dp_accounting as dp
+
+  if isinstance(event, dp.PoissonSampledDpEvent):
+    sampled = isinstance(event.event, (dp.GaussianDpEvent, dp.LaplaceDpEvent))
+    return sampled and neighbouring == "add_or_remove_one"
+  return isinstance(event, (dp.GaussianDpEvent, dp.LaplaceDpEvent))
 
 
 def compose(
@@ -164,10 +190,7 @@ def distribution(
 def _distribution(leaves, neighbouring, accuracy, pure):
   from dp_accounting.pld import privacy_loss_distribution
 
-  pld = _make("pld", neighbouring)
-  if not all(pld.supports(event) for event, _ in leaves):
-    return None
-  if any(_noise(event) is None for event, _ in leaves):  # Without privacy.
+  if not all(_has_distribution(event, neighbouring) for event, _ in leaves):
     return None
   if any(_spread(event) < _LEAST_SPREAD for event, _ in leaves):
     return None
@@ -227,12 +250,12 @@ def _composed_rdp(
 ) -> Callable[[float], float]:
   """Renyi accounting, with curves of our own for Laplace and sampled Gaussian.
 
-  Those of dp_accounting 0.4.3 are looser for the one, and no upper bound for
+  Those of dp_accounting are looser (0.4.3) for the one, and no upper bound for
   the other: see `renyi`.
   """
   import dp_accounting as dp
 
-  rdp = _make("rdp", neighbouring, orders=orders)
+  rdp = _make_rdp(neighbouring, orders)
   orders = tuple(float(order) for order in rdp.orders)
   ours = np.zeros(len(orders))
   for event, count in leaves:
@@ -253,17 +276,13 @@ def _composed_rdp(
   )
 
 
-def _make(
-  accountant: str,
-  neighbouring: str,
-  orders: tuple[float, ...] | None = None,
-) -> dp_accounting.PrivacyAccountant:
+def _make_rdp(
+  neighbouring: str, orders: tuple[float, ...] | None = None
+) -> dp_accounting.rdp.RdpAccountant:
   import dp_accounting
 
   relation = dp_accounting.NeighboringRelation[neighbouring.upper()]
-  if accountant == "rdp":
-    return dp_accounting.rdp.RdpAccountant(orders, relation)
-  return dp_accounting.pld.PLDAccountant(relation)
+  return dp_accounting.rdp.RdpAccountant(orders, relation)
 
 
 def _interval(leaves: Leaves, neighbouring: str, accuracy: float) -> float:

@@ -12,6 +12,7 @@ from tf_privrob.privacy import gaussian_dp
 from tf_privrob.privacy import rounding
 from tf_privrob.privacy import run_facts
 from tf_privrob.privacy import statement
+from tf_privrob.privacy import tf_privacy
 
 _ASSUMPTIONS = (
   statement.Assumption(
@@ -123,12 +124,16 @@ def for_dp_sgd(
     tuple(extra_releases),
   )
   if noise_multiplier == 0 and steps:
-    releases, found, caveats = run.without_noise()
+    releases, found, caveats, rdp_library = run.with_library(
+      *run.without_noise()
+    )
   else:
-    releases, found, caveats = run.poisson()
+    releases, found, caveats, rdp_library = run.with_library(*run.poisson())
     claimed = claimed or _budget(found.of(accountant), dp_delta)
     if sampler == "shuffle" and steps:
-      releases, found, caveats = run.shuffled(epochs, accountant, drop_last)
+      releases, found, caveats, rdp_library = run.with_library(
+        *run.shuffled(epochs, accountant, drop_last)
+      )
   headline = found.of(accountant)
   if not math.isfinite(headline) and math.isfinite(min(found.rdp, found.pld)):
     headline = min(found.rdp, found.pld)
@@ -146,6 +151,7 @@ def for_dp_sgd(
       "name": accountant,
       **accounting.library(),
       **dataclasses.asdict(found),
+      "rdp_library": rdp_library,
     },
     releases=tuple(release.record() for release in releases),
     assumptions=(
@@ -208,6 +214,11 @@ class _Run:
   dp_delta: float
   neighbouring: str
   extra: tuple[accounting.Release, ...]
+
+  def with_library(self, releases, found, caveats):
+    """The same with TF Privacy's part, and whose library the RDP one is by."""
+    found, library, said = tf_privacy.beside(found, releases, self.dp_delta)
+    return releases, found, [*caveats, *said], library
 
   def without_noise(self):
     """No figure."""

@@ -1,6 +1,6 @@
 """Composed privacy-loss distributions, as upper bounds in finite precision.
 
-dp_accounting 0.4.3 gives the distribution of one use: the profile, its dp_delta
+dp_accounting gives the distribution of one use: the profile, its dp_delta
 at every dp_epsilon of a grid, "with dots connected" (Doroshenko et al. 2022).
 It also composes them, by fast Fourier transforms in double precision, whose
 rounding it does not count: T uses change dp_delta by up to 1e-13 T. So here the

@@ -84,4 +84,5 @@ class Loss(privacy_loss_mechanism.GaussianPrivacyLoss):
       elif prob < 1:
         left = np.maximum(prob - np.expm1(epsilon) * (1 - prob), 0.0)
         loss = epsilon + np.log(prob / left)
-    return self.inverse_privacy_loss_without_subsampling(loss)
+    middle = 0.5 if self.adjacency_type == _Adjacency.ADD else -0.5
+    return middle - loss * self.standard_deviation**2

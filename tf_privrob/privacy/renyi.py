@@ -3,9 +3,10 @@
 dp_accounting 0.4.3 takes the logarithm of a sum that is nearly 1, so what a
 step loses, about order q^2 / (2 noise^2), drowns in the rounding of 1: small
 losses come out as zero or below. Its fractional orders also cut a series off at
-exp(-30) = 1e-13. Times 10^6 steps neither is small. Here the 1 is never added:
-what is above it is a sum of terms that are not negative, and all that rounding
-can have taken from it is added to it.
+exp(-30) = 1e-13. Times 10^6 steps neither is small; from 0.5.0 on less is lost,
+and the truth is still missed by 3e-7 of it (noise 1000, q 1e-4, order 2). Here
+the 1 is never added: what is above it is a sum of terms that are not negative,
+and all that rounding can have taken from it is added to it.
 """
 
 from __future__ import annotations

@@ -81,10 +81,11 @@ def _caveats(statement: statement_lib.PrivacyStatement) -> list[str]:
 def _accounted(statement: statement_lib.PrivacyStatement) -> list[str]:
   parts, accountant = [], statement.accountant
   if accountant:
+    by = accountant.get("rdp_library")
     parts.append(
       f"Accountant {accountant['name']} ({accountant['library']}"
       f" {accountant['version']}): pld {rounding.up(accountant['pld'])},"
-      f" rdp {rounding.up(accountant['rdp'])}."
+      f" rdp {rounding.up(accountant['rdp'])}{f' ({by})' if by else ''}."
     )
   if statement.releases:
     listed = ", ".join(

@@ -179,6 +179,9 @@ def accountant_facts(statement: statement_lib.PrivacyStatement) -> list[Fact]:
     found.append(Fact(name, rounding.up(mu), mu))
   if accountant:
     library = f"{accountant.get('library')} {accountant.get('version')}"
+    by = accountant.get("rdp_library", library)
+    if by != library:
+      library += f", RDP with {by}"
     found.append(Fact("computed with", library))
   return found
 

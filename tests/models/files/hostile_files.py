@@ -17,6 +17,8 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import compat
+
 _layers = tf.keras.layers
 MARKER = "marker"
 INTRUDER = "intruder_of_test"
@@ -60,9 +62,8 @@ def write_entries(path, files, compression=zipfile.ZIP_STORED):
 def rewrite(path, change):
   """Changes the description in a file of any format."""
   if path.is_dir():
-    from keras.protobuf import saved_metadata_pb2
-
-    metadata = saved_metadata_pb2.SavedMetadata()
+    formats = compat.keras_module("protobuf.saved_metadata_pb2")
+    metadata = formats.SavedMetadata()
     file = path / "keras_metadata.pb"
     metadata.ParseFromString(file.read_bytes())
     for node in metadata.nodes:

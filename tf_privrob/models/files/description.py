@@ -186,6 +186,8 @@ def _own(found: type, config: dict[str, Any]) -> dict[str, Any]:
 def _settings(layer: type, config: dict[str, Any]) -> dict[str, Any]:
   """The settings of a layer of Keras."""
   config = {k: v for k, v in config.items() if k not in _SHAPES_OF_CALLS}
+  if config.get("optional") is False:  # of inputs; not every Keras 2 knows it
+    del config["optional"]
   for key in set(config) - known.settings_of(layer):
     raise known.needs_code(f"{layer.__name__} with {key}")
   for key in ("sparse", "ragged", "stateful", "unroll"):

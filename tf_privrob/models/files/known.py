@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from keras.src.engine import functional
+
+from tf_privrob import compat
 
 _keras = tf.keras
 _OUR_ROOMS = ("layers", "methods", "papers")
@@ -59,7 +60,7 @@ _ACTIVATIONS = """
 elu exponential gelu hard_sigmoid linear mish relu selu sigmoid softmax softplus
 softsign swish tanh
 """.split()
-FUNCTIONAL = functional.Functional
+FUNCTIONAL = compat.keras_module("src.engine.functional").Functional
 
 
 def _table(module: types.ModuleType, names: list[str]) -> dict[str, Any]:
@@ -89,6 +90,8 @@ _MODULES = {
     "keras.engine.sequential",
     "keras.src.engine.functional",
     "keras.src.engine.sequential",
+    "tf_keras.src.engine.functional",
+    "tf_keras.src.engine.sequential",
   ),
   "initializer": ("keras.initializers",),
   "regularizer": ("keras.regularizers",),
@@ -190,7 +193,7 @@ def _registered(kind: str, name: str, key: str, label: str) -> type:
       base.__module__.rpartition(".")[2] for base in found.__mro__
     )
     or name not in (key, found.__name__)
-    or (found.__module__.startswith("keras.") and key not in _OF_KERAS)
+    or (compat.is_of_keras(found.__module__) and key not in _OF_KERAS)
   ):
     raise needs_code(label)
   return found

@@ -6,13 +6,14 @@ import pathlib
 
 import tensorflow as tf
 from google.protobuf import message
-from keras.protobuf import saved_metadata_pb2
 
+from tf_privrob import compat
 from tf_privrob.models.files import archive
 from tf_privrob.models.files import known
 from tf_privrob.models.files import rebuilding
 from tf_privrob.models.files import stored_weights
 
+_metadata = compat.keras_module("protobuf.saved_metadata_pb2")
 _DESCRIPTION = "keras_metadata.pb"
 _WEIGHTS = ("variables.index", "variables.data-00000-of-00001")
 _AGAIN = " Load it yourself and save it as .keras."
@@ -42,7 +43,7 @@ def load(path: pathlib.Path) -> tf.keras.Model:
 
 def _root(content: bytes) -> dict:
   """What the folder's root says of itself."""
-  found = saved_metadata_pb2.SavedMetadata()
+  found = _metadata.SavedMetadata()
   try:
     found.ParseFromString(content)
   except message.DecodeError as error:

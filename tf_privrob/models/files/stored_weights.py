@@ -8,12 +8,13 @@ import tempfile
 
 import numpy as np
 import tensorflow as tf
-from keras.src.saving import saving_lib
 
+from tf_privrob import compat
 from tf_privrob.models.files import hdf5
 from tf_privrob.models.files import known
 from tf_privrob.models.fingerprint import fingerprint
 
+_saving = compat.keras_module("src.saving.saving_lib")
 _AGAIN = " Write it by model.save(path)."
 
 
@@ -41,13 +42,13 @@ def copy_keras(model: tf.keras.Model, store: hdf5.Store) -> None:
       saves.
   """
   groups = _Groups()
-  saving_lib._save_state(model, groups, None, "", set())
+  _saving._save_state(model, groups, None, "", set())
   _require_all(model, groups)
   for path, arrays in groups.arrays.items():
     place = (path, "vars") if path else ("vars",)
     for name, array in arrays.items():
       arrays[name] = store.numbers(array.shape, array.dtype, *place, name)
-  saving_lib._load_state(model, groups, None, "", visited_trackables=set())
+  _saving._load_state(model, groups, None, "", visited_trackables=set())
 
 
 def _require_all(model: tf.keras.Model, groups: _Groups) -> None:
