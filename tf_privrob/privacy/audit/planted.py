@@ -15,7 +15,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tf_privrob import binomial
 from tf_privrob import validate
 from tf_privrob.privacy import accounting
 from tf_privrob.privacy import calibration
@@ -99,6 +98,8 @@ def audit_planted(
     confidence: of the bound.
     groups: a number for each canary, [m].
   """
+  from tf_privrob import binomial  # SciPy, on first use
+
   seen, included = np.asarray(seen, np.float64), np.asarray(included, bool)
   if seen.ndim != 2 or included.shape != seen.shape[1:]:
     raise ValueError(
