@@ -70,8 +70,10 @@ def _kept(model) -> list[tf.Variable]:
   A resumed run goes on with those of its checkpoint, whatever it is given, so
   that what is said of the ones must be true of the others.
   """
-  if not model.draws_initial_weights:
+  if model.public_weights is not None:
     return model.network.weights
+  if not model.draws_initial_weights:  # of a training without privacy
+    return []
   drawn = {weight.ref() for weight in model.drawn_part.weights}
   return [w for w in model.network.weights if w.ref() not in drawn]
 
