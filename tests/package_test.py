@@ -335,7 +335,7 @@ _TESTED_ELSEWHERE = {
   "methods/objectives": (
     "content_hash diffai ibp inner natural presets ramp trades wrm"
   ),
-  "models": "fingerprint logits operations precision",
+  "models": "logits operations precision",
   "models/files": (
     "archive description hdf5 known rebuilding saved_model stored_weights"
   ),
