@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Iterable
@@ -160,15 +159,9 @@ def _ways(part: tf.keras.layers.Layer) -> list[str]:
     found += [
       f"{name} {value!r}"
       for name, value in sorted(vars(part).items())
-      if isinstance(value, _PLAIN) and name not in _of_any_layer()
+      if isinstance(value, _PLAIN) and not name.startswith(("_", "seed"))
     ]
   return found
-
-
-@functools.cache
-def _of_any_layer() -> frozenset[str]:
-  """Attributes that Keras notes on every layer."""
-  return frozenset(vars(tf.keras.layers.Layer()))
 
 
 def _described(array: np.ndarray | tf.Variable) -> str:
