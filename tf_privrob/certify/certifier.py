@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -170,18 +169,6 @@ def _about(
   return dataclasses.replace(
     row, radius=0.0, prediction=certificate.ABSTAIN, abstained=True
   )
-
-
-def as_logits_fn(logits_fn: LogitsFn) -> LogitsFn:
-  """Calls a Keras model in inference mode; leaves functions alone."""
-  if isinstance(logits_fn, tf.keras.Model):
-    return functools.partial(logits_fn, training=False)
-  if not callable(logits_fn):
-    raise ValueError(
-      "Expected logits_fn to be a Keras model or a function of a batch,"
-      f" received {type(logits_fn).__name__}."
-    )
-  return logits_fn
 
 
 def check_inputs(logits_fn: LogitsFn, x: Any, name: str = "x") -> np.ndarray:

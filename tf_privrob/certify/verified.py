@@ -13,6 +13,7 @@ import tensorflow as tf
 from tf_privrob import bounds
 from tf_privrob import validate
 from tf_privrob.bounds import domain as domain_lib
+from tf_privrob.certify import alone
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify.audit import targets as audit_targets
@@ -128,7 +129,7 @@ class VerifiedBound(certifier.Certifier):
     x = certifier.check_inputs(network, x)
     if self.value_range is not None:
       validate.examples(self.value_range, x=x)
-    predict = certifier.as_logits_fn(door.model)
+    predict = alone.as_logits_fn(door.model)
     num_classes = certifier.num_classes_of(predict, x, None)
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))

@@ -289,7 +289,7 @@ def evaluate(
   from tf_privrob import certify
   from tf_privrob import models
   from tf_privrob import validate
-  from tf_privrob.certify import certifier as certifier_lib
+  from tf_privrob.certify import alone
   from tf_privrob.certify import gate
   from tf_privrob.methods import checks
 
@@ -304,7 +304,7 @@ def evaluate(
     validate.positive(attack_eps=size)
   if num_certified and isinstance(certifier, certify.RandomizedSmoothing):
     gate.check_rows(  # before the attacks, which take long
-      certifier_lib.as_logits_fn(model),
+      alone.as_logits_fn(model),
       [certifier.noisy_batch(dataset.x_test[:8], _GATE_BATCH)],
       "They leave no certificate for a single input: pass --num_certified=0.",
     )

@@ -14,6 +14,7 @@ from scipy import special
 
 from tf_privrob import binomial
 from tf_privrob import validate
+from tf_privrob.certify import alone
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import gate
@@ -46,7 +47,8 @@ class RandomizedSmoothing(certifier.Certifier):
   Formal guarantee: for every input and every classifier f, with probability
   at least `confidence` over the draws, either the row abstains or g returns
   the stated class everywhere within the stated l2 radius. It is a statement
-  about g, not about f, and about one input at a time. Draws of different
+  about g, not about f, and about one input at a time; f is what the model makes
+  of a batch of one (`alone`). Draws of different
   inputs are independent, so the rows' failures are too. Nothing is assumed of
   f but that it is a function that was chosen before the draws: one that draws
   noise of its own is refused.
@@ -223,7 +225,7 @@ class RandomizedSmoothing(certifier.Certifier):
 
   def _prepare(self, door: gate.Gate, x, seed):
     x = certifier.check_inputs(door.model, x)
-    logits_fn = certifier.as_logits_fn(door.model)
+    logits_fn = alone.as_logits_fn(door.model)
     num_classes = certifier.num_classes_of(logits_fn, x, self.num_classes)
     batch_size = self.batch_size or votes.default_batch_size()
     logits_fn = door.rows(logits_fn, [self.noisy_batch(x, batch_size)])

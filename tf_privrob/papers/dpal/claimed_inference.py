@@ -236,7 +236,12 @@ class ClaimedInference(certifier.Certifier):
 
   def _scores(self, door, x, num_classes, seed, indices):
     sampler = noisy_scores.NoisyScores(
-      door.model, num_classes, self.noise_passes(), self.batch_size, seed
+      door.model,
+      num_classes,
+      self.noise_passes(),
+      self.batch_size,
+      seed,
+      self.inputs_together,
     )
     if self.inputs_together:
       draw = sampler.stream_together
