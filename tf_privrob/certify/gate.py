@@ -162,7 +162,7 @@ def check_rows(
   So most batch statistics are found, whatever the scale of the logits. What
   shows itself rarely, or in other company than this, need not be found: where
   the model is not known to act row by row, nothing rests on it, since votes are
-  those of `single`, which must pass like another batch.
+  those of `single`, in whose graph these operations are refused too.
 
   Args:
     function: A function from tensors, each with a row an input, to logits.
@@ -195,12 +195,12 @@ def check_rows(
     _refuse_operations(single.traced(batch))
 
   def passed(item):
-    order, among, one_by_one = item
+    order, among = item
     run = whole if len(order) == len(batch[0]) else function
-    return order, _passed(single if one_by_one else run, among)
+    return order, _passed(run, among)
 
   # Python of the caller's own stays in this thread.
-  passes = _passes(batch, single is not None)
+  passes = _passes(batch)
   runs = ahead.results(passed, passes) if graph else map(passed, passes)
   for order, logits in runs:
     size = first.difference(logits, order)
@@ -255,20 +255,18 @@ class _Logits:
 
 
 def _passes(
-  batch: Sequence[np.ndarray], single: bool
-) -> Iterator[tuple[np.ndarray, list[np.ndarray], bool]]:
-  """Which row stands where, -1 for a stranger; batches; whether one by one."""
-  if single:
-    yield np.arange(len(batch[0])), batch, True
+  batch: Sequence[np.ndarray],
+) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+  """Batches, and which row stands where: -1 for a stranger."""
   rng, size = np.random.default_rng(0), len(batch[0])
   for number in range(_PASSES - 2):  # the first one and its repetition
     order, others = rng.permutation(size), rng.permutation(size)
     others = others[: (0, size // 2, size // 2, size - 1)[number % 4]]
     among = [_among(part[order], others, number, rng) for part in batch]
     order[others] = -1
-    yield order, among, False
+    yield order, among
   for count in _ALONE:
-    yield np.arange(size)[:count], [part[:count] for part in batch], False
+    yield np.arange(size)[:count], [part[:count] for part in batch]
 
 
 def _among(

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -51,6 +52,8 @@ class VerifiedBound(certifier.Certifier):
     tolerance: How far bisection may stay below; attack_eps / 1000 if None.
     batch_size: Inputs at a time; None chooses by domain.
   """
+
+  norm: ClassVar[str] = "linf"
 
   attack_eps: float
   domain: bounds.Domain = dataclasses.field(default_factory=bounds.Interval)
@@ -155,7 +158,7 @@ class VerifiedBound(certifier.Certifier):
           label=labels[start + row],
           prediction=int(classes[row]),
           radius=float(radii[row]),
-          norm="linf",
+          norm=self.norm,
           abstained=False,
           confidence=1.0,
           kind="proven",

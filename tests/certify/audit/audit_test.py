@@ -554,11 +554,11 @@ def _abstained(row):
     ),
     (
       lambda rows: [dataclasses.replace(row, norm="l1") for row in rows],
-      "Expected rows in l2, the norm of the certifier, received rows in l1",
+      "Expected rows of norm 'l2', that of the certifier.*received 'l1'",
     ),
     (
       lambda rows: [dataclasses.replace(row, confidence=0.9) for row in rows],
-      r"rows of confidence 1\.0, the certifier's, received 0\.9",
+      r"rows of confidence 1\.0, that of the certifier.*received 0\.9",
     ),
     (
       lambda rows: [dataclasses.replace(rows[0], index=4)],

@@ -143,7 +143,7 @@ class NoisyScores:
     passes: Where and how much noise is drawn.
     batch_size: Most noisy inputs a forward pass, up to whole blocks; None
       chooses by device.
-    seed: int or two ints.
+    seed: None, int, two ints or a key.
     together: Company may have a part in scores, for `stream_together`.
   """
 
@@ -153,7 +153,7 @@ class NoisyScores:
     num_classes: int,
     passes: Sequence[Pass],
     batch_size: int | None,
-    seed: int | Sequence[int],
+    seed: votes.Seed,
     together: bool = False,
   ):
     self._model = model

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
@@ -72,6 +73,8 @@ class RandomizedSmoothing(certifier.Certifier):
   """
 
   randomised = True
+  norm: ClassVar[str] = "l2"
+  method: ClassVar[str] = METHOD
 
   smoothing_stddev: float
   num_selection: int = 100
@@ -131,7 +134,7 @@ class RandomizedSmoothing(certifier.Certifier):
       for label, row in zip(labels[start:stop], rows):
         yield dataclasses.replace(row, label=label)
 
-  def predict(self, logits_fn, x, seed=0, indices=None) -> np.ndarray:
+  def predict(self, logits_fn, x, seed=None, indices=None) -> np.ndarray:
     """The smoothed classifier's class for each input, or ABSTAIN.
 
     Their PREDICT: of `num_estimation` draws the two most frequent classes are
@@ -203,11 +206,11 @@ class RandomizedSmoothing(certifier.Certifier):
       label=None,
       prediction=certificate.ABSTAIN if abstained else state.candidate,
       radius=0.0 if abstained else state.verdict.radius,
-      norm="l2",
+      norm=self.norm,
       abstained=abstained,
       confidence=self.confidence,
       kind="proven",
-      method=METHOD,
+      method=self.method,
       seconds=state.seconds,
       num_draws=state.draws,
       stopped=state.verdict.stopped,
