@@ -292,7 +292,7 @@ _TESTED_ELSEWHERE = {
   "console": "certify evaluate train",
   "data": "catalog sources",
   "gradients": (
-    "checking draws factors known_layers places recording rules state unclipped"
+    "checking draws factors places recording rules state unclipped"
   ),
   "mechanisms": "mechanism",
   "membership": "inference predictions thresholds",
@@ -300,7 +300,7 @@ _TESTED_ELSEWHERE = {
   "methods/objectives": (
     "content_hash diffai ibp inner natural presets ramp trades wrm"
   ),
-  "models": "fingerprint logits operations precision",
+  "models": "known_layers logits operations precision",
   "models/files": (
     "archive description hdf5 known rebuilding saved_model stored_weights"
   ),

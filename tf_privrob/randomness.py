@@ -19,6 +19,8 @@ from typing import Union
 
 import numpy as np
 
+# What certificates of a seed depend on, in a few words beside each radius.
+SEEDED = "only for models made without knowledge of the seed"
 _Name = Union[int, str]
 _ROOT = b"tf_privrob seed"
 _CHILD = b"tf_privrob child"

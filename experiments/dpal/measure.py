@@ -134,7 +134,7 @@ def attacked_cell(cell, scale, dataset, model, folder) -> dict:
         for bound, found in claims.items()
       }
     else:
-      found = _in_linf(certifier.certify(model, result.x_adv, y), x)
+      found = _in_linf(certifier.certify(model, result.x_adv, y, work.DRAWS), x)
       robust = [row.correct and row.radius >= size for row in found]
       point["proven"] = work.share(np.array(robust))
     points.append(point)
@@ -235,7 +235,12 @@ def _proven(cell, scale, model, x, y, folder) -> dict:
   else:
     certifier = dataclasses.replace(model.certifier(), **draws)
   rows = certify.run(
-    certifier, model, x, y, csv_path=folder.file("certificates.csv")
+    certifier,
+    model,
+    x,
+    y,
+    csv_path=folder.file("certificates.csv"),
+    seed=work.DRAWS,
   )
   in_linf = _in_linf(rows, x)
   # A ball in l_inf holds that of l_2 with its radius.
@@ -300,7 +305,7 @@ def _claims(cell, scale, model, x, y) -> dict[str, dict[str, Callable]]:
   """
   if cell.method == "dpal":
     verified = dataclasses.replace(model.certifier(), num_draws=scale.num_draws)
-    estimates = verified.estimates(model, x, bounds=tuple(BOUNDS))
+    estimates = verified.estimates(model, x, work.DRAWS, bounds=tuple(BOUNDS))
     return {
       bound: {
         name: functools.partial(sizes_by, name, model, estimate, y)
@@ -311,7 +316,7 @@ def _claims(cell, scale, model, x, y) -> dict[str, dict[str, Callable]]:
   verified = dataclasses.replace(
     model.certifier(attack_eps=1.0), num_draws=scale.num_draws
   )
-  rows = verified.certify(model, x, y)
+  rows = verified.certify(model, x, y, work.DRAWS)
   at_one = np.array([row.radius if row.correct else -1.0 for row in rows])
   return {"clopper_pearson": {"released": lambda mu: mu * at_one}}
 

@@ -84,6 +84,7 @@ def certificates(cell, scale, dataset, model, folder) -> list:
     dataset.x_test[rows],
     dataset.y_test[rows],
     csv_path=folder.file(f"{cell.part}.csv"),
+    seed=work.DRAWS,
   )
 
 
@@ -169,7 +170,9 @@ def claimed_cell(cell, scale, dataset, model, folder) -> dict:
   proven = model.proven_certifier("linf", num_estimation=min(scale.draws))
   result = {"count": len(x)}
   for kind, certifier in (("claimed", model.certifier()), ("proven", proven)):
-    found = [row for row in certifier.certify(model, x, y) if row.correct]
+    found = [
+      row for row in certifier.certify(model, x, y, work.DRAWS) if row.correct
+    ]
     found = [row for row in found if row.radius > 0][: scale.num_attacked]
     fallen = attack_inside(
       model.noisy_logits,
@@ -207,7 +210,7 @@ def rules_cell(cell, scale, dataset, model, folder) -> dict:
   for rule in ("pixeldp", "tight"):
     certifier = model.certifier(norm="l2", rule=rule, num_estimation=draws)
     path = folder.file(f"rules-{rule}.csv")
-    found = certify.run(certifier, model, x, y, csv_path=path)
+    found = certify.run(certifier, model, x, y, csv_path=path, seed=work.DRAWS)
     result["rules"][rule] = {
       "mean_radius": certify.mean_certified_radius(found),
       "largest_radius": max(row.radius for row in found),

@@ -115,6 +115,7 @@ def certify_cell(cell, scale, parts: Parts, model, folder) -> dict:
     dataset.x_test[rows],
     dataset.y_test[rows],
     csv_path=folder.file("certificates.csv"),
+    seed=work.DRAWS,
   )
   unit = unit_of(recipe)
   found = [dataclasses.replace(row, radius=row.radius / unit) for row in found]

@@ -98,7 +98,7 @@ def test_malformed_forms_are_refused():
     dataclasses.replace(PROVEN, model="my model")
   with pytest.raises(ValueError, match="Expected the fields"):
     certify.Certificate.from_json({"index": 1})
-  with pytest.raises(ValueError, match="Expected 14 cells"):
+  with pytest.raises(ValueError, match="Expected 16 cells"):
     certify.Certificate.from_csv_row(["1"])
   row = PROVEN.to_csv_row()
   row[5] = "yes"

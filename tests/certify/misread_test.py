@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tf_privrob import bounds
 from tf_privrob import certify
 from tf_privrob import models
 from tf_privrob.certify import gate
@@ -210,3 +211,61 @@ def test_ordinary_layers_are_as_keras_makes_them(layer):
   network = _sequential((3, 3, 1), layer, _layers.Flatten(), _layers.Dense(2))
   assert untouched.exchanged(layer) is None
   assert graph.is_plain(network)
+
+
+# Numbers below 2^-126, which the processor takes for 0.
+
+
+def _leaning(layer, share):
+  """A margin that the slope of `layer` keeps above 0, if it is no zero."""
+  inputs = tf.keras.Input((1,))
+  wide = _layers.Dense(1)
+  behind, beside = _layers.Dense(2), _layers.Dense(2)
+  leaning = behind(layer(wide(inputs)))
+  network = tf.keras.Model(inputs, _layers.Add()([leaning, beside(inputs)]))
+  wide.set_weights([np.array([[-1e36]]), np.array([-1.01e36])])
+  behind.set_weights([np.array([[0, -1e3 * share]]), np.zeros(2)])
+  beside.set_weights([np.array([[0, -1.0]]), np.array([0, 0.5])])
+  return network
+
+
+_SLOPE = 1e-39
+
+
+@pytest.mark.parametrize("relu", ["box", "switch", "smooth"])
+@pytest.mark.parametrize(
+  "make",
+  [
+    lambda: _layers.LeakyReLU(_SLOPE),
+    lambda: _layers.ReLU(negative_slope=_SLOPE),
+    lambda: _layers.ReLU(1e30, negative_slope=_SLOPE),
+    lambda: _layers.Activation(_layers.LeakyReLU(_SLOPE)),
+  ],
+)
+def test_a_slope_that_is_taken_for_zero_is_refused(make, relu):
+  """The bounds believed in it: rows of radius 1 fell at a distance of 1."""
+  network = _leaning(make(), 0.4)
+  for domain in (bounds.HybridZonotope(relu), bounds.Interval(), bounds.Dual()):
+    with pytest.raises(ValueError, match=r"slope .*processor may take for 0"):
+      certify.VerifiedBound(1.0, domain=domain).certify(
+        network, np.zeros((1, 1), "f4")
+      )
+
+
+def test_the_smallest_normal_slope_is_certified():
+  network = _leaning(_layers.LeakyReLU(2.0**-126), 0.4)
+  (row,) = certify.VerifiedBound(1.0, domain=bounds.HybridZonotope()).certify(
+    network, np.zeros((1, 1), "f4")
+  )
+  found = network(np.ones((1, 1), "f4")).numpy().argmax()
+  assert not row.radius or found == row.prediction
+
+
+@pytest.mark.parametrize("name", ["alpha", "negative_slope"])
+def test_norms_refuse_such_a_slope_too(name):
+  layer = {
+    "alpha": _layers.LeakyReLU(_SLOPE),
+    "negative_slope": _layers.ReLU(negative_slope=_SLOPE),
+  }[name]
+  with pytest.raises(ValueError, match=r"slope .*processor may take for 0"):
+    certify.prefix_norms([layer], (3,))

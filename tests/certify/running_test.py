@@ -36,7 +36,7 @@ def certified():
 
 
 def content(rows):
-  return [dataclasses.replace(row, seconds=0.0) for row in rows]
+  return [dataclasses.replace(row, seconds=0.0, stamp="") for row in rows]
 
 
 def read(path):

@@ -380,6 +380,38 @@ def test_engines_that_isolate_whatever_the_network_does(name, engine):
   clipped.check(a)
 
 
+@pytest.mark.parametrize(
+  "recurrent",
+  [
+    lambda: _layers.SimpleRNN(3, activation=_layers.Softmax(axis=-2)),
+    lambda: _layers.LSTM(3, recurrent_activation=_layers.Softmax(axis=0)),
+    lambda: _layers.GRU(3, recurrent_activation=_layers.Softmax(axis=-2)),
+    lambda: _layers.Bidirectional(
+      _layers.SimpleRNN(3, activation=_layers.Softmax(axis=-2))
+    ),
+    lambda: _layers.RNN(
+      [
+        _layers.SimpleRNNCell(3),
+        _layers.GRUCell(3, recurrent_activation=_layers.Softmax(axis=-2)),
+      ]
+    ),
+  ],
+)
+def test_activations_of_cells_mix_no_examples(recurrent):
+  """A layer as activation was looked at with the rank of a sequence, or not."""
+  network = tf.keras.Sequential(
+    [_layers.Input((6,)), _layers.Reshape((2, 3)), recurrent()]
+  )
+  assert re.search("Softmax", gradients.not_row_wise(network))
+  clipped = gradients.ClippedGradients(
+    _cross_entropy(network), network, 0.1, "loop"
+  )
+  a, b = _examples(), _examples(seed=1)
+  others = [tf.concat([t[:3], s[3:4], t[4:]], 0) for s, t in zip(a, b)]
+  for one, other in zip(_part_of(clipped, a, 3), _part_of(clipped, others, 3)):
+    np.testing.assert_allclose(one, other, atol=1e-8)
+
+
 @pytest.mark.parametrize("name", _MIXING)
 def test_ghost_is_refused_for_a_network_that_is_not_known(name):
   """Before, all of them trained with a proven figure."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tests.report import conftest
@@ -9,8 +11,11 @@ from tests.report import leaks
 from tf_privrob import binomial
 from tf_privrob import certify
 from tf_privrob import files as files_lib
+from tf_privrob import randomness
 from tf_privrob import report
+from tf_privrob.report import card
 from tf_privrob.report import results as results_lib
+from tf_privrob.report import scalars
 
 _RADII = (0.0, 0.25, 0.5)
 _SETTINGS = {"smoothing_stddev": 0.25, "num_estimation": 10_000}
@@ -162,3 +167,60 @@ def test_without_rows_the_curve_stands_alone(run):
   found = _read(run)
   assert found.smoothed.proven
   assert found.smoothed.curve[2].interval == binomial.interval(1, 4)
+
+
+# Draws of a seed.
+
+
+def _seeded(path, rows, condition):
+  _write_rows(path, rows)
+  _change(path, lambda entry: entry.update(condition=condition))
+  return report.write(path)
+
+
+def test_the_condition_of_a_seed_stands_wherever_radii_do(run):
+  rows = [
+    dataclasses.replace(row, condition=randomness.SEEDED) for row in _ROWS
+  ]
+  _seeded(run, rows, randomness.SEEDED)
+  for name in ("report.html", "report.md", "report.json"):
+    text = (run / name).read_text().lower()
+    assert randomness.SEEDED in text, name
+  summary = card.summary(_read(run))
+  assert f"each, {randomness.SEEDED}" in summary
+  names = scalars.figures(_read(run))
+  beside = "_".join(randomness.SEEDED.split())
+  assert f"report/certified_accuracy_{beside}" in names
+  assert not [n for n in names if "certified" in n and beside not in n]
+
+
+def test_a_condition_that_was_taken_out_of_the_metrics_is_missed(run):
+  rows = [
+    dataclasses.replace(row, condition=randomness.SEEDED) for row in _ROWS
+  ]
+  _seeded(run, rows, "")
+  found = _read(run)
+  assert found.smoothed is None
+  assert "condition" in found.problems[0]
+
+
+def test_no_condition_where_there_is_no_seed(run):
+  report.write(run)
+  for name in ("report.html", "report.md", "report.json"):
+    assert randomness.SEEDED not in (run / name).read_text().lower()
+
+
+@pytest.mark.parametrize("confidence", [0.999, 1.0])
+def test_rows_of_an_earlier_version_had_a_seed(run, confidence):
+  """It was 0 where nobody chose one, and no column said so."""
+  rows = [dataclasses.replace(row, confidence=confidence) for row in _ROWS]
+  _write_rows(run, rows)
+  _change(run, lambda entry: entry.update(confidence=confidence))
+  path = run / "certificates.csv"
+  lines = [line.split(",") for line in path.read_text().splitlines()]
+  path.write_text("".join(",".join(line[:-2]) + "\n" for line in lines))
+  files_lib.write_json(
+    run / "certificates.csv.json", {"settings": {**_SETTINGS, "seed": [0]}}
+  )
+  found = _read(run).smoothed
+  assert found.condition == (randomness.SEEDED if confidence < 1 else "")

@@ -94,7 +94,8 @@ def test_a_file_with_larger_radii_is_caught(run, dataset, tmp_path):
   )
   book.open(resume=False)
   for row in recorded.rows:
-    book.append(dataclasses.replace(row, radius=4 * row.radius))
+    larger = dataclasses.replace(row, radius=4 * row.radius, stamp=book.stamp)
+    book.append(larger)
   book.close()
   result = certificate_audit.audit_run(
     broken, model, dataset, **{**_QUICK, "steps": 20}

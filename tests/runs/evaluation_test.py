@@ -13,6 +13,7 @@ from tf_privrob import layers
 from tf_privrob import methods
 from tf_privrob import models
 from tf_privrob import papers
+from tf_privrob import randomness
 from tf_privrob import run_folder
 from tf_privrob.runs import evaluate as evaluation
 
@@ -303,3 +304,30 @@ def test_batch_statistics_are_refused_before_the_attacks(tmp_path):
     folder, model, digits, [], certifier, num_certified=0, **rest
   )
   assert found["certified"] is None
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_a_seed_is_a_condition_of_radii_and_of_nothing_else(tmp_path, seed):
+  digits, model = data.load("digits"), models.mlp((8, 8, 1), 10, seed=1)
+  certifier = evaluation.choose_certifier(model, None, **_SETTINGS)
+  found = [
+    evaluation.evaluate(
+      run_folder.RunFolder(tmp_path / name),
+      model,
+      digits,
+      [("pgd", "linf", 0.05)],
+      certifier,
+      num_attacked=5,
+      num_certified=4,
+      steps=1,
+      seed=seed,
+    )
+    for name in "ab"
+  ]
+  assert [entry["attacks"][0]["seed"] for entry in found] == [0, 0]
+  condition = "" if seed is None else randomness.SEEDED
+  assert {entry["certified"]["condition"] for entry in found} == {condition}
+  rows = [certify.read(tmp_path / n / "certificates.csv").rows for n in "ab"]
+  assert {row.condition for row in rows[0]} == {condition}
+  one, other = ([row.radius for row in part] for part in rows)
+  assert (one == other) == (seed is not None)

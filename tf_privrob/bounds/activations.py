@@ -10,6 +10,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tf_privrob.models import graph
+from tf_privrob.models import precision
 
 _keras = tf.keras.layers
 _LAYERS = (_keras.Activation, _keras.ELU, _keras.LeakyReLU, _keras.ReLU)
@@ -119,6 +120,7 @@ def _of_relu(layer) -> Activation:
 def _leaky(slope: float, name: str) -> Activation:
   if slope == 0:
     return RELU
+  precision.require_normal_slope(slope, name)
   if not 0 < slope <= 1:
     raise ValueError(
       f"Expected a slope in [0, 1] below zero in {name!r}, received {slope!r}."

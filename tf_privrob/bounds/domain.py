@@ -19,6 +19,7 @@ from tf_privrob.bounds import activations
 from tf_privrob.bounds import affine
 from tf_privrob.bounds import program as program_lib
 from tf_privrob.bounds import rounding
+from tf_privrob.models import precision
 
 ARITHMETICS = ("float32", "outward")
 _MAX_PIECES = 8  # Each piece is a copy of the network in the graph.
@@ -163,7 +164,7 @@ class Domain(abc.ABC):
     radius = (high - low) / 2
     if self.arithmetic == "outward":
       # More than what float64 rounds off above, and the cast of x to it.
-      radius += 2.0**-50 * (tf.abs(low) + tf.abs(high)) + rounding.SMALLEST
+      radius += 2.0**-50 * (tf.abs(low) + tf.abs(high)) + precision.SMALLEST
     return Box((low + high) / 2, radius)
 
   def _rows(self, program, y, box) -> tf.Tensor:

@@ -32,10 +32,10 @@ import tensorflow as tf
 
 from tf_privrob.bounds import affine
 from tf_privrob.bounds import program as program_lib
+from tf_privrob.models import precision
 
 _UNIT = 2.0**-24
 _MARGIN = 1.01
-SMALLEST = 2.0**-126  # what is below may be flushed to zero
 _TINY = 1e-30  # more than what that costs an activation or a sum
 _HUGE = 1e37
 
@@ -82,7 +82,7 @@ def spread(
   reach = operation.reach(total, weights)
   # A mean is a sum first, a factor is a quotient of weights.
   largest = operation.terms * (total * weights + bias) + reach
-  rest = _MARGIN * SMALLEST * reach + _TINY + _if_huge(largest)
+  rest = _MARGIN * precision.SMALLEST * reach + _TINY + _if_huge(largest)
   return operation.magnitude(size, radius, share) + rest
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from tf_privrob import randomness
 from tf_privrob import validate
 
 ABSTAIN = -1
@@ -51,6 +52,11 @@ class Certificate:
       interest in reach had been certified).
     model: First 16 hexadecimal digits of the hash of the model that the row is
       about (`models.model_hash`); "" for a function without a name.
+    condition: `randomness.SEEDED` for a row of draws that a seed made, which
+      anybody can repeat: a model that knows them has the votes that it wants.
+      "" for draws from the operating system, and where nothing is drawn.
+    stamp: First 16 hexadecimal digits of a hash of all that made the row,
+      settings, inputs and model (`record`); "" for rows of no file.
   """
 
   index: int
@@ -66,6 +72,8 @@ class Certificate:
   num_draws: int = 0
   stopped: str = ""
   model: str = ""
+  condition: str = ""
+  stamp: str = ""
 
   def __post_init__(self):
     validate.one_of(NORMS, norm=self.norm)
@@ -79,11 +87,14 @@ class Certificate:
         f"Expected prediction={ABSTAIN} exactly when abstained, received"
         f" prediction={self.prediction}, abstained={self.abstained}."
       )
-    if self.model and not re.fullmatch("[0-9a-f]{16}", self.model):
-      raise ValueError(
-        "Expected model to be 16 hexadecimal digits or empty, received"
-        f" {self.model!r}."
-      )
+    validate.one_of(("", randomness.SEEDED), condition=self.condition)
+    for name in ("model", "stamp"):
+      value = getattr(self, name)
+      if value and not re.fullmatch("[0-9a-f]{16}", value):
+        raise ValueError(
+          f"Expected {name} to be 16 hexadecimal digits or empty, received"
+          f" {value!r}."
+        )
     if self.abstained and self.radius > 0:
       raise ValueError(
         f"Expected radius 0 for an abstention, received {self.radius}."
@@ -160,13 +171,16 @@ class Certificate:
       "Without randomness,"
       if self.confidence == 1
       else f"With probability at least {self.confidence:.12g} (for this input"
-      " alone, over the certifier's own draws)"
+      f" alone, over the certifier's own draws{self._beside()})"
     )
     return (
       f"{head} {surely} the classifier that {self.method} certifies returns"
       f" class {self.prediction} for every input within {self.norm} distance"
       f" {self.radius:.4g}."
     )
+
+  def _beside(self) -> str:
+    return f", {self.condition}" if self.condition else ""
 
   def _effort(self) -> str:
     if not self.stopped:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -16,10 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
+from tf_privrob import randomness
 from tf_privrob import validate
 from tf_privrob.certify import certificate
 from tf_privrob.certify import gate
 from tf_privrob.certify.smoothing import sequential
+from tf_privrob.certify.smoothing import votes
 
 if TYPE_CHECKING:
   from tf_privrob.certify.audit import targets
@@ -62,7 +63,7 @@ class Certifier(abc.ABC):
     door: gate.Gate,
     x: np.ndarray,
     y: np.ndarray | None,
-    seed: int | Sequence[int],
+    seed: votes.Seed,
     indices: Sequence[int] | None,
   ) -> Iterator[certificate.Certificate]:
     """Yields the rows of `door.model`; see `stream`.
@@ -76,13 +77,13 @@ class Certifier(abc.ABC):
     logits_fn: LogitsFn,
     x: np.ndarray,
     y: np.ndarray | None = None,
-    seed: int | Sequence[int] = 0,
+    seed: votes.Seed = None,
     indices: Sequence[int] | None = None,
     model_id: str = "",
   ) -> Iterator[certificate.Certificate]:
     """Yields one certificate per input, in order, soon after it is known.
 
-    The certificate of an input depends on the input, its index, the seed and
+    The certificate of an input depends on the input, its index, the draws and
     the settings; never on the other inputs or on how they are batched. What
     float32 rounds off an input is taken off its radius.
 
@@ -91,22 +92,28 @@ class Certifier(abc.ABC):
         a batch of inputs to logits.
       x: Inputs, with a batch axis.
       y: True classes, for the record only.
-      seed: int or two ints.
+      seed: None draws from the operating system. An int or two ints, which
+        draw the same again, may be known to whoever made the model; the rows
+        have the condition `randomness.SEEDED` then.
       indices: The inputs' positions in their data set, 0, 1, ... by default.
       model_id: The caller's name for a function, or for a model with layers of
         the caller's own; see `models.model_hash`.
     """
     door = gate.Gate(logits_fn, model_id)
     rows = door.stamped(self._stream(door, x, y, seed, indices))
+    repeated = self.randomised and votes.is_repeated(seed)
     for number, row in enumerate(rows):
-      yield _about(row, np.asarray(x[number]))
+      row = _about(row, np.asarray(x[number]))
+      if repeated:
+        row = dataclasses.replace(row, condition=randomness.SEEDED)
+      yield row
 
   def certify(
     self,
     logits_fn: LogitsFn,
     x: np.ndarray,
     y: np.ndarray | None = None,
-    seed: int | Sequence[int] = 0,
+    seed: votes.Seed = None,
     indices: Sequence[int] | None = None,
     model_id: str = "",
   ) -> list[certificate.Certificate]:
@@ -154,6 +161,34 @@ class Certifier(abc.ABC):
     return {"certifier": type(self).__name__, **dataclasses.asdict(self)}
 
 
+def check_statement(
+  certifier: Certifier, rows: Sequence[certificate.Certificate], where: str
+) -> None:
+  """Refuses rows that a certifier with these settings does not make.
+
+  Args:
+    certifier: What is said to have made them; where it does not say its norm,
+      method or confidence, nobody asks.
+    rows: The rows.
+    where: Where they are, for the error.
+  """
+  certain = None if certifier.randomised else 1.0
+  stated = {
+    "kind": certifier.kind,
+    "norm": getattr(certifier, "norm", None),
+    "method": getattr(certifier, "method", None),
+    "confidence": getattr(certifier, "confidence", certain),
+  }
+  for row in rows:
+    for name, value in stated.items():
+      if value is not None and getattr(row, name) != value:
+        raise ValueError(
+          f"Expected rows of {name} {value!r}, that of the certifier, in"
+          f" {where}, received {getattr(row, name)!r} in that of input"
+          f" {row.index}. They were made otherwise: certify again."
+        )
+
+
 def _about(
   row: certificate.Certificate, point: np.ndarray
 ) -> certificate.Certificate:
@@ -170,18 +205,6 @@ def _about(
   return dataclasses.replace(
     row, radius=0.0, prediction=certificate.ABSTAIN, abstained=True
   )
-
-
-def as_logits_fn(logits_fn: LogitsFn) -> LogitsFn:
-  """Calls a Keras model in inference mode; leaves functions alone."""
-  if isinstance(logits_fn, tf.keras.Model):
-    return functools.partial(logits_fn, training=False)
-  if not callable(logits_fn):
-    raise ValueError(
-      "Expected logits_fn to be a Keras model or a function of a batch,"
-      f" received {type(logits_fn).__name__}."
-    )
-  return logits_fn
 
 
 def check_inputs(logits_fn: LogitsFn, x: Any, name: str = "x") -> np.ndarray:

@@ -2,7 +2,7 @@
 
 A certificate is about a function: of one input alone, the same at every call,
 and the very function whose layers were read or whose votes were counted. Here
-it is looked at whether the model is one, and the rows are given its name.
+it is seen to that the model is one, and the rows are given its name.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from tf_privrob import models
 from tf_privrob.certify import ahead
+from tf_privrob.certify import alone
 from tf_privrob.certify import certificate
 from tf_privrob.certify import rounding
 from tf_privrob.models import graph as graph_lib
@@ -75,16 +76,31 @@ class Gate:
     function: Callable[..., tf.Tensor],
     batch: Sequence[np.ndarray],
     remedy: str = "They leave no certificate for a single input.",
+    noise: bool = False,
   ) -> Callable[..., tf.Tensor]:
-    """Lets a function pass that acts on each row alone; see `check_rows`.
+    """The function of each row alone, that of a model which passes.
+
+    That is the function itself where the model is known to act row by row, be
+    it with noise inside (`alone.not_row_wise`). Any other one is shown one row
+    at a time, so that no company can have a part in what is certified; passes
+    with others look for one that does all the same, see `check_rows`.
+
+    Args:
+      function: From tensors, each with a row an input, to the model's logits.
+      batch: Such tensors, of the size and kind of those that are certified.
+      remedy: What to do about logits that depend on other rows.
+      noise: Whether it runs the model with noise inside.
 
     Returns:
       The function; its graph for batches of this size, where the model is made
       of Keras' own layers.
     """
-    graph = check_rows(function, batch, remedy, self._is_plain())
+    single = None
+    if alone.not_row_wise(self.model, noise) is not None:
+      single = alone.OneByOne(function)
+    graph = check_rows(function, batch, remedy, self._is_plain(), single)
     self._passed = True
-    return graph or function
+    return single or graph or function
 
   def _is_plain(self) -> bool:
     model = self.model
@@ -124,8 +140,9 @@ def check_rows(
   batch: Sequence[np.ndarray],
   remedy: str,
   plain: bool = False,
+  single: alone.OneByOne | None = None,
 ) -> Callable[..., tf.Tensor] | None:
-  """Requires logits that are a function of their own row alone.
+  """Looks for logits that are no function of their own row alone.
 
   Votes are independent draws of one classifier, and a radius is about a single
   input, only if no random number, no variable that is written and no other row
@@ -142,9 +159,10 @@ def check_rows(
     two are as close as the latter. Such a row is no vote for any class either
     (`rounding.decided`).
 
-  So a batch statistic is found, or turns no vote, whatever the scale of the
-  logits; what shows itself rarely and is no operation of these kinds need not
-  be found.
+  So most batch statistics are found, whatever the scale of the logits. What
+  shows itself rarely, or in other company than this, need not be found: where
+  the model is not known to act row by row, nothing rests on it, since votes are
+  those of `single`, in whose graph these operations are refused too.
 
   Args:
     function: A function from tensors, each with a row an input, to logits.
@@ -153,6 +171,7 @@ def check_rows(
     plain: No Python of the caller's runs in the function, so that its graph is
       all of it: the passes are those of the graph, which are faster, but for
       one that is run without it.
+    single: What shows each row to the function alone, if that is certified.
 
   Returns:
     The graph of a plain function.
@@ -171,6 +190,9 @@ def check_rows(
       "Expected a model that is deterministic once the noise is fixed, received"
       f" logits that differ by {size:.3g} for equal inputs. {_REMEDY}"
     )
+
+  if single is not None:
+    _refuse_operations(single.traced(batch))
 
   def passed(item):
     order, among = item
@@ -278,6 +300,14 @@ def _traced(function, batch: Sequence[np.ndarray]):
     )
   except Exception:  # whatever it is that cannot be traced: passes tell
     return None
+  _refuse_operations(traced)
+  return traced
+
+
+def _refuse_operations(traced) -> None:
+  """Refuses a graph that draws, writes or calls Python; None passes."""
+  if traced is None:
+    return
   graph = traced.graph
   for kind, name in operations.drawing(graph):
     raise ValueError(
@@ -291,4 +321,3 @@ def _traced(function, batch: Sequence[np.ndarray]):
         f" {kind} {name!r}: what it writes, or does outside of the graph, may"
         " change the next logits. Remove what assigns or calls Python there."
       )
-  return traced

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
 import os
+import re
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
 from tf_privrob import files
+from tf_privrob import randomness
 from tf_privrob.certify import certificate
 from tf_privrob.certify import gate
 
@@ -23,6 +28,11 @@ class Record:
   The sidecar is complete before the first row is; a row is one write ended by
   a newline, so after SIGKILL at any moment the file holds whole rows and at
   most one torn one, which `open` removes.
+
+  Where no seed makes the draws, the key that does is in the ".json" too, so
+  that whoever goes on with the file draws the same: certificates are about
+  models that were made before, and whoever reads the key later learns nothing
+  that harms them.
 
   Args:
     path: The CSV file.
@@ -50,7 +60,25 @@ class Record:
     self._sidecar = self._path + ".json"
     self._settings = files.to_jsonable(settings)
     self._model = model
+    self._secret = os.urandom(32).hex()
     self._file = None
+
+  @property
+  def key(self) -> randomness.Key:
+    """The key of the file's draws, after `open`."""
+    return randomness.Key(bytes.fromhex(self._secret))
+
+  @property
+  def stamp(self) -> str:
+    """What each row of the file has, after `open`; see `stamp_of`."""
+    return stamp_of(self._content())
+
+  def _content(self) -> dict[str, Any]:
+    return {
+      "settings": self._settings,
+      "model": self._model,
+      "key": self._secret,
+    }
 
   def open(self, resume: bool) -> list[Any]:
     """Makes the file ready for `append`; returns the rows it has."""
@@ -78,8 +106,7 @@ class Record:
 
   def _start(self) -> None:
     files.remove(self._path)  # rows are never beside another record
-    content = {"settings": self._settings, "model": self._model}
-    files.write_json(self._sidecar, content)
+    files.write_json(self._sidecar, self._content())
     files.write_text(self._path, _line(self._fields))
 
   def _check_sidecar(self) -> None:
@@ -104,6 +131,7 @@ class Record:
         f" another model ({'; '.join(differences)}). Pass resume=False to"
         " replace it, or another csv_path."
       )
+    self._secret = _secret(found, self._sidecar)
 
   def _repair(self) -> list[Any]:
     """Drops a torn last row from the file and returns the others."""
@@ -181,7 +209,9 @@ def read(path: str | os.PathLike[str]) -> Recorded:
       f" ({error}). Certify again."
     ) from error
   rows.sort(key=lambda row: row.index)
+  _secret(content, path + ".json")
   check_stamps(rows, content["model"], path)
+  check_origin(rows, stamp_of(content), path)
   return Recorded(rows, content["settings"], content["model"])
 
 
@@ -195,6 +225,46 @@ def check_stamps(
       f"Expected rows of model {model[: gate.SHORT]!r} in {path}, received"
       f" {wrong[0].model!r} in that of input {wrong[0].index}. Certify again."
     )
+
+
+def stamp_of(content: Mapping[str, Any]) -> str:
+  """A hash of all that made the rows of a file: settings, inputs and model.
+
+  Nothing in it is secret. It tells rows of another file apart that were put
+  here by mistake; whoever forges rows can forge it as well.
+
+  Args:
+    content: Of the file's ".json".
+  """
+  made = [content["settings"], content["model"], content["key"]]
+  text = json.dumps(made, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[: gate.SHORT]
+
+
+def check_origin(
+  rows: Sequence[certificate.Certificate], stamp: str, path: str
+) -> None:
+  """Refuses rows of another file."""
+  wrong = [row for row in rows if row.stamp != stamp]
+  if wrong:
+    raise ValueError(
+      f"Expected rows that were made by the settings, inputs and model beside"
+      f" {path}, stamp {stamp!r}, received {wrong[0].stamp!r} in that of input"
+      f" {wrong[0].index}: it belongs to another file. Certify again, with"
+      " resume=False."
+    )
+
+
+def _secret(content: Mapping[str, Any], path: str) -> str:
+  """The key in a file's ".json"."""
+  found = content.get("key")
+  if not isinstance(found, str) or not re.fullmatch("[0-9a-f]{64}", found):
+    raise ValueError(
+      f"Expected a key of 64 hexadecimal digits in {path}, received"
+      f" {found!r}. The file is damaged or of another version: certify again,"
+      " with resume=False."
+    )
+  return found
 
 
 def _sidecar(path: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ def run(
   y: np.ndarray | None = None,
   csv_path: str | os.PathLike[str] | None = None,
   resume: bool = True,
-  seed: int | Sequence[int] = 0,
+  seed: int | Sequence[int] | None = None,
   radii: Sequence[float] | None = None,
   progress: bool = True,
   model_id: str = "",
@@ -32,8 +33,10 @@ def run(
 
   After kill -9, Ctrl-C or a crash the same call goes on where it stopped and
   ends with the same rows as an uninterrupted one (but for `seconds`), because
-  a row depends on its own input, index and the seed only. The file is bound to
-  the model by the hash of its class, configuration and weights.
+  a row depends on its own input, index and draws only. The file is bound to the
+  model by the hash of its class, configuration and weights, and each row to the
+  file by a stamp of settings, inputs and model. It keeps the key of its draws
+  where they came from the operating system.
 
   Args:
     certifier: How to certify.
@@ -43,7 +46,8 @@ def run(
     csv_path: Where the rows go, or None to keep them in memory only.
     resume: Go on with an existing file, which is refused if other settings,
       another seed, other data or another model made it; False replaces it.
-    seed: int or two ints.
+    seed: None draws from the operating system; an int or two ints draw the same
+      in every file, and put a condition beside the rows: `Certifier.stream`.
     radii: Radii of interest; the certifier may stop early on inputs where
       more work changes nothing at these radii. None leaves it as it is.
     progress: Whether to show rate, ETA and the accuracy so far.
@@ -67,7 +71,7 @@ def run(
   if csv_path is not None:
     settings = {
       **certifier.settings(),
-      "seed": np.atleast_1d(np.asarray(seed)).tolist(),
+      "seed": None if seed is None else np.atleast_1d(seed).tolist(),
       "num_inputs": len(x),
       "inputs_sha256": digest(x, y),
     }
@@ -77,6 +81,10 @@ def run(
     book = record.Record(csv_path, settings, model)
     found = book.open(resume)
     record.check_stamps(found, model, csv_path)
+    record.check_origin(found, book.stamp, csv_path)
+    certifier_lib.check_statement(certifier, found, csv_path)
+    if seed is None:
+      seed = book.key
     done = {row.index: row for row in found}
     if len(done) < len(found) or not set(done) <= set(places):
       raise ValueError(
@@ -95,11 +103,12 @@ def run(
       for row in certifier.stream(
         logits_fn, x[rows], labels, seed, todo, model_id
       ):
-        done[row.index] = row
-        summary.add(row)
         if book is not None:
           record.check_stamps([row], model, csv_path)
+          row = dataclasses.replace(row, stamp=book.stamp)
           book.append(row)
+        done[row.index] = row
+        summary.add(row)
         if progress:
           line.update(note=str(summary))
   finally:

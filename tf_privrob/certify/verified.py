@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tf_privrob import bounds
 from tf_privrob import validate
 from tf_privrob.bounds import domain as domain_lib
+from tf_privrob.certify import alone
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify.audit import targets as audit_targets
@@ -50,6 +52,8 @@ class VerifiedBound(certifier.Certifier):
     tolerance: How far bisection may stay below; attack_eps / 1000 if None.
     batch_size: Inputs at a time; None chooses by domain.
   """
+
+  norm: ClassVar[str] = "linf"
 
   attack_eps: float
   domain: bounds.Domain = dataclasses.field(default_factory=bounds.Interval)
@@ -128,7 +132,7 @@ class VerifiedBound(certifier.Certifier):
     x = certifier.check_inputs(network, x)
     if self.value_range is not None:
       validate.examples(self.value_range, x=x)
-    predict = certifier.as_logits_fn(door.model)
+    predict = alone.as_logits_fn(door.model)
     num_classes = certifier.num_classes_of(predict, x, None)
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
@@ -154,7 +158,7 @@ class VerifiedBound(certifier.Certifier):
           label=labels[start + row],
           prediction=int(classes[row]),
           radius=float(radii[row]),
-          norm="linf",
+          norm=self.norm,
           abstained=False,
           confidence=1.0,
           kind="proven",

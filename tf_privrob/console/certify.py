@@ -36,7 +36,9 @@ class Options:
     num_estimation: Draws that bound its probability.
     confidence: Confidence of each certificate.
     num_certified: Test examples that are certified, evenly spread.
-    seed: Seed of the smoothing noise.
+    seed: Seed of the smoothing noise, which is then repeated: certificates hold
+      only for models made without knowledge of it. Default: from the operating
+      system.
     resume: Keep results that are there.
   """
 
@@ -51,7 +53,7 @@ class Options:
   num_estimation: int = 10_000
   confidence: float = 0.999
   num_certified: int = 500
-  seed: int = 0
+  seed: Optional[int] = None
   resume: bool = False
 
 
@@ -81,9 +83,10 @@ def main(options: Options, call: command.Call) -> None:
   validate.positive_int(num_certified=options.num_certified)
   metrics = run(options, call, ())
   found = metrics["certified"]
+  condition = f", {found['condition']}" if found["condition"] else ""
   print(
     f"{found['count']} inputs, {found['abstained']} without an answer; radii"
-    f" are {found['kind']}"
+    f" are {found['kind']}{condition}"
   )
   for point in found["curve"][:: max(1, len(found["curve"]) // 8)]:
     print(f"radius {point['radius']:<5g} accuracy {point['accuracy']:.4f}")

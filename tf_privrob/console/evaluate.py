@@ -30,7 +30,9 @@ class Options(certify.Options):
     verdict_draws: Draws of that noise whose majority is the answer.
     num_attacked: Test examples that are attacked.
     num_certified: Test examples that are certified, evenly spread; 0: none.
-    seed: Seed of attacks and smoothing noise.
+    seed: Seed of attacks and smoothing noise. Default: 0 for attacks, and noise
+      from the operating system for certificates, which hold only for models
+      made without knowledge of a seed.
   """
 
   attacks: tuple[str, ...] = ("fgsm:linf", "mim:linf", "pgd:linf", "pgd:l2")

@@ -9,11 +9,11 @@ from tf_privrob.gradients.clipping import ClippedGradients
 from tf_privrob.gradients.clipping import ClippedSum
 from tf_privrob.gradients.clipping import ENGINES
 from tf_privrob.gradients.endings import may_end
-from tf_privrob.gradients.isolation import not_row_wise
 from tf_privrob.gradients.isolation import row_by_row
 from tf_privrob.gradients.state import refuse_batch_normalization
 from tf_privrob.gradients.state import refuse_state
 from tf_privrob.gradients.unclipped import UnclippedGradients
+from tf_privrob.models.row_wise import not_row_wise
 
 __all__ = [
   "ENGINES",

@@ -19,13 +19,13 @@ from tf_privrob.gradients import checking
 from tf_privrob.gradients import draws
 from tf_privrob.gradients import endings
 from tf_privrob.gradients import factors
-from tf_privrob.gradients import isolation
 from tf_privrob.gradients import places
 from tf_privrob.gradients import recording
 from tf_privrob.gradients import rules
 from tf_privrob.gradients import state
 from tf_privrob.gradients import vectorizing
 from tf_privrob.models import precision
+from tf_privrob.models import row_wise
 
 ENGINES = ("ghost", "vectorized", "loop")
 NEIGHBOURING = ("add_or_remove_one", "replace_one")
@@ -172,7 +172,7 @@ class ClippedGradients:
     """The engine; "ghost" only where it is known to keep examples apart."""
     covered = {w.ref() for la in self._layers for w in la.trainable_weights}
     complete = all(v.ref() in covered for v in self.variables)
-    mixing = None if assume_row_wise else isolation.not_row_wise(self._network)
+    mixing = None if assume_row_wise else row_wise.not_row_wise(self._network)
     known = complete and mixing is None
     engine = engine or ("ghost" if known else "vectorized")
     validate.one_of(ENGINES, engine=engine)

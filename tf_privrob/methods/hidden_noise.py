@@ -46,6 +46,12 @@ class HiddenNoise:
     return self._place
 
   @property
+  def noisy_parts(self) -> list[tf.keras.Model]:
+    """What a pass with noise runs, beside one layer of the network alone."""
+    parts = [self.network, self._place.front, self._place.rest]
+    return [part for part in parts if part is not None]
+
+  @property
   def input_noise_shape(self) -> tuple[int, ...]:
     """Of one example's noise at the input."""
     return self._place.input_shape

@@ -19,6 +19,7 @@ from tf_privrob.models import untouched
 _IDLE = ("build_config", "compile_config", "trainable")
 _USUAL = (("optional", False),)  # written by the newer of both Keras only
 _SHAPES = ("batch_input_shape", "batch_shape", "build_input_shape")
+_PLAIN = (bool, int, float, str, np.generic)
 # Functions are written down by their name, which says nothing of them.
 _FUNCTIONS = ("__lambda__", "Lambda", "function")
 _HOMES = (f"{compat.keras_package()}.", "tensorflow.", "tf_privrob.")
@@ -50,7 +51,9 @@ def model_hash(model: Any, model_id: str = "") -> str:
   must be a layer of Keras or of this library, whose class and configuration say
   what is done with the weights. A layer, a model or a function of someone else
   may do anything, so `model_id`, the caller's own name for that code, has to
-  stand for it; the weights are hashed all the same.
+  stand for it; the weights are hashed all the same. Each is hashed wherever a
+  layer has it, and so are layers inside layers: which weights are shared, and
+  by whom, is part of the function.
 
   Args:
     model: a Keras model or any function.
@@ -65,7 +68,7 @@ def model_hash(model: Any, model_id: str = "") -> str:
     "config": config,
     "id": model_id,
     "weights": fingerprint_of(getattr(model, "weights", ())),
-    "held": [_held(part) for part in _layers(model)],
+    "held": _held_by_all(model),
   }
   return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -116,31 +119,68 @@ def _comes_with_it(value: Any) -> bool:
   return not isinstance(value, tf.Tensor) and (known or not callable(value))
 
 
-def _held(part: tf.keras.layers.Layer) -> list[str]:
-  """What a layer has besides settings and weights: arrays, and masking."""
-  if isinstance(part, tf.keras.Model):
-    return []
-  arrays = [f"masking {part.supports_masking}", f"autocast {part._autocast}"]
-  if "BatchNormalization" in type(part).__name__:
-    arrays.append(f"trainable {part.trainable}")  # it computes otherwise
-  tracked = {id(weight) for weight in part.weights}
+def _held_by_all(model: Any) -> list[list[str]]:
+  """What the model and each of its layers hold, in their order."""
+  parts = _layers(model)
+  places = {id(part): place for place, part in enumerate(parts)}
+  weights = {id(weight) for weight in getattr(model, "weights", ())}
+  return [_held(part, places, weights) for part in parts]
+
+
+def _held(
+  part: tf.keras.layers.Layer, places: dict[int, int], weights: set[int]
+) -> list[str]:
+  """What each attribute of a layer holds: arrays, weights, other layers.
+
+  Args:
+    part: The layer; of a model only weights and layers are of interest.
+    places: Of layers in the whole model, by their identities.
+    weights: Identities of the weights of the whole model.
+  """
+  if graph.is_graph(part):  # its configuration says what calls what
+    return [f"layer {places[id(layer)]}" for layer in graph.held_by(part)]
+  is_model = isinstance(part, tf.keras.Model)
+  found = [] if is_model else _ways(part)
   for name, value in sorted(vars(part).items()):
-    for array in _arrays(value):
-      if id(array) not in tracked:
-        content = np.asarray(array)
-        digest = hashlib.sha256(content.tobytes()).hexdigest()
-        arrays.append(f"{name} {content.dtype.str} {content.shape} {digest}")
-  return arrays
+    if untouched.is_note(name):
+      continue
+    for leaf in _leaves(value):
+      if id(leaf) in places:
+        found.append(f"{name} layer {places[id(leaf)]}")
+      elif isinstance(leaf, (np.ndarray, tf.Variable)):
+        if id(leaf) in weights or not is_model:
+          found.append(f"{name} {_described(leaf)}")
+  return found
 
 
-def _arrays(value: Any) -> Iterator[Any]:
-  """Arrays and variables in an attribute, or in lists and dicts there."""
-  if isinstance(value, (np.ndarray, tf.Variable)):
+def _ways(part: tf.keras.layers.Layer) -> list[str]:
+  """How a layer computes, where its configuration does not say it."""
+  found = [f"masking {part.supports_masking}", f"autocast {part._autocast}"]
+  if "BatchNormalization" in type(part).__name__:
+    found.append(f"trainable {part.trainable}")  # it computes otherwise
+  if untouched.is_ours(type(part)):  # of Keras' layers `exchanged` tells
+    found += [
+      f"{name} {value!r}"
+      for name, value in sorted(vars(part).items())
+      if isinstance(value, _PLAIN) and not name.startswith(("_", "seed"))
+    ]
+  return found
+
+
+def _described(array: np.ndarray | tf.Variable) -> str:
+  content = np.asarray(array)
+  digest = hashlib.sha256(content.tobytes()).hexdigest()
+  return f"{content.dtype.str} {content.shape} {digest}"
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+  """What an attribute holds, in lists and dicts there too."""
+  if not _is_nest(value):
     yield value
-  elif _is_nest(value):
-    parts = value.values() if isinstance(value, dict) else value
-    for part in list(parts):
-      yield from _arrays(part)
+    return
+  parts = value.values() if isinstance(value, dict) else value
+  for part in list(parts):
+    yield from _leaves(part)
 
 
 def _any_batch(shape: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Switches by which TensorFlow computes otherwise than a network says."""
+"""Where TensorFlow computes otherwise than a network says: switches, and 0."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+SMALLEST = 2.0**-126  # a processor may take what is below for 0
 _FOLDING = ("arithmetic_optimization", "constant_folding")
 _LOCK = threading.Lock()
 _INSIDE: list[None] = []  # one for each block that is open
@@ -51,6 +52,15 @@ def require_whole_products(why: str) -> None:
         f"Expected products in float32, received {name}={os.environ[name]} in"
         f" the environment, by which {why}. Unset it."
       )
+
+
+def require_normal_slope(slope: float, name: str) -> None:
+  """Refuses the slope of an activation that a processor may take for 0."""
+  if 0 < abs(slope) < SMALLEST:
+    raise ValueError(
+      f"Expected a slope of 0 or of at least {SMALLEST:g} below zero in"
+      f" {name!r}, received {slope:g}, which a processor may take for 0. Use 0."
+    )
 
 
 @contextlib.contextmanager

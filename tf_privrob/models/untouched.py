@@ -69,6 +69,11 @@ def is_at_rest(name: str) -> bool:
   return name.endswith(_AT_REST) and name not in _IN_EVERY_CALL
 
 
+def is_note(name: str) -> bool:
+  """Whether Keras notes something of this name, with which no call computes."""
+  return name.startswith(_NOTES)
+
+
 def overridden(layer: tf.keras.layers.Layer) -> str | None:
   """A method that this one layer has instead of its class'."""
   for name in vars(layer):
@@ -100,7 +105,7 @@ def exchanged(layer: tf.keras.layers.Layer) -> str | None:
   found, made = vars(layer), vars(twin)
   by_hand = layer.weights and not twin.weights  # by another layer, mostly
   for name in sorted({*found, *made}):
-    if name.startswith(_NOTES) or name.endswith(("activation", *_AT_REST)):
+    if is_note(name) or name.endswith(("activation", *_AT_REST)):
       continue
     pair = found.get(name, _ABSENT), made.get(name, _ABSENT)
     if not _alike(*pair) and not (by_hand and _from_build(*pair)):

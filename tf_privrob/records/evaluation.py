@@ -126,7 +126,7 @@ class Radii(OfRadii):
   """Radii over a set of examples, of a smoothed classifier or the network.
 
   Radii of confidence 1 are found without randomness and are of the network
-  itself.
+  itself. `condition` is what those of a seed depend on; it stands beside them.
   """
 
   curve: tuple[CurvePoint, ...]
@@ -138,6 +138,7 @@ class Radii(OfRadii):
   num_selection: Optional[Count] = None
   num_estimation: Optional[Count] = None
   confidence: Optional[Share] = None
+  condition: str = ""
   count: Optional[Count] = None
   abstained: Optional[Count] = None
   mean_radius: Optional[float] = None

@@ -16,7 +16,7 @@ _FORMAT = 2
 # What the report repeats of the records, by their names in Python.
 _RADII = (
   "curve kind norm smoothing_stddev num_selection num_estimation confidence"
-  " count abstained mean_radius seconds"
+  " condition count abstained mean_radius seconds"
 )
 _AUDIT = (
   "name label audited dp_delta claimed proven stated_verdict statistic canary"
@@ -77,6 +77,7 @@ def _radius(results: results_lib.Results, kind: str) -> dict[str, Any] | None:
     "accuracy": point.accuracy,
     "interval": point.interval,
     "confidence": smoothed.confidence,
+    "condition": smoothed.condition,
     "count": smoothed.count,
     "kind": kind,
     "refuted": results.radii_refuted,
@@ -199,6 +200,8 @@ def _radius_line(results: results_lib.Results) -> str:
     confidence = ", without randomness"
   elif smoothed.confidence is not None:
     confidence = f", confidence {100 * smoothed.confidence:.6g}% each"
+  if smoothed.condition:
+    confidence += f", {smoothed.condition}"
   return f"  certified  {figures}{confidence}, {smoothed.subject}{refuted}"
 
 

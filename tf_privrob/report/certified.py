@@ -13,6 +13,7 @@ from typing import Any
 
 from tf_privrob import binomial
 from tf_privrob import files
+from tf_privrob import randomness
 from tf_privrob import records
 from tf_privrob import run_folder
 from tf_privrob.records.evaluation import CurvePoint
@@ -42,6 +43,8 @@ def read(folder: run_folder.RunFolder, entry: Any) -> records.Radii | None:
   rows = _rows(folder)
   if rows is None:
     return radii
+  if _seeded_before(folder, radii, rows):
+    radii = dataclasses.replace(radii, condition=randomness.SEEDED)
   differ = _differing(radii, _found(folder, radii, rows))
   if differ:
     raise ValueError(
@@ -60,6 +63,17 @@ def _rows(folder: run_folder.RunFolder) -> list[dict[str, str]] | None:
   return list(csv.DictReader(lines))
 
 
+def _seeded_before(
+  folder: run_folder.RunFolder,
+  radii: records.Radii,
+  rows: list[dict[str, str]],
+) -> bool:
+  """Whether a version whose rows say nothing of it took draws of a seed."""
+  made = (folder.read_json(f"{_ROWS}.json") or {}).get("settings") or {}
+  silent = not rows or "condition" not in rows[0]
+  return silent and made.get("seed") is not None and not radii.deterministic
+
+
 def _found(
   folder: run_folder.RunFolder,
   radii: records.Radii,
@@ -73,6 +87,8 @@ def _found(
   found = {name: made[name] for name in _SETTINGS if name in made}
   if radii.model is not None:
     found.update(count=len(rows), model=_one(rows, "model"))
+  if rows and "condition" in rows[0]:
+    found["condition"] = _one(rows, "condition")
   if rows and _COUNTED <= set(rows[0]):
     good = [
       float(row["radius"]) for row in rows if row["label"] == row["prediction"]

@@ -62,6 +62,8 @@ class Run:
     word = "certified"
     if not self.results.smoothed.proven:
       word = "claimed, not proven"
+    if self.results.smoothed.condition:
+      word += f", {self.results.smoothed.condition}"
     return f"{word}, refuted" if self.results.radii_refuted else word
 
 
@@ -273,6 +275,7 @@ def row(run: Run) -> dict[str, Any]:
       "kind": smoothed.kind,
       "norm": smoothed.norm,
       "confidence": smoothed.confidence,
+      "condition": smoothed.condition,
       "refuted": results.radii_refuted,
       **dataclasses.asdict(run.point),
     }

@@ -120,6 +120,8 @@ def _robustness(results: results_lib.Results) -> str:
     how = "with a confidence that is not stated"
     if smoothed.confidence is not None:
       how = f"each with confidence {100 * smoothed.confidence:.6g}%"
+  if smoothed.condition:
+    how += f", {smoothed.condition}"
   of = f"{smoothed.count:,} test examples" if smoothed.count else "its sample"
   whom = smoothed.subject.replace("smoothed", "the smoothed")
   return (

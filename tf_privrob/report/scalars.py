@@ -39,9 +39,11 @@ def figures(results: results_lib.Results) -> dict[str, float]:
   smoothed = results.smoothed
   if smoothed is not None and smoothed.proven:
     point = headlines.headline_radius(smoothed)
-    found["report/certified_accuracy"] = point.accuracy
+    words = ["", *smoothed.condition.split()]  # where a number stands alone
+    beside = "_".join(words)
+    found[f"report/certified_accuracy{beside}"] = point.accuracy
     for point in smoothed.curve:
-      name = f"certified/{smoothed.norm}_{point.radius:g}"
+      name = f"certified/{smoothed.norm}_{point.radius:g}{beside}"
       found[name] = point.accuracy
   statement = results.privacy
   if statement is not None:

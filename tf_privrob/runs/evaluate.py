@@ -187,6 +187,7 @@ def certify_rows(model, dataset, certifier, count, seed, csv_path, resume):
       certifier, "num_estimation", getattr(certifier, "num_draws", None)
     ),
     confidence=rows[0].confidence,
+    condition=rows[0].condition,
     count=len(rows),
     abstained=sum(row.abstained for row in rows),
     curve=tuple(map(records.evaluation.CurvePoint.from_json, curve)),
@@ -270,13 +271,15 @@ def evaluate(
   steps=40,
   eot_draws=10,
   verdict_draws=100,
-  seed=0,
+  seed=None,
   resume=False,
   command_line="",
 ) -> dict:
   """Attacks, certifies and writes metrics.json after each result.
 
-  What is attacked and counted as clean is a `Subject`.
+  What is attacked and counted as clean is a `Subject`. Without a seed attacks
+  begin as with 0, since nothing rests on their draws, and certificates draw
+  from the operating system.
 
   Without attacks, results of earlier ones on the same weights and test data
   stay.
@@ -289,7 +292,7 @@ def evaluate(
   from tf_privrob import certify
   from tf_privrob import models
   from tf_privrob import validate
-  from tf_privrob.certify import certifier as certifier_lib
+  from tf_privrob.certify import alone
   from tf_privrob.certify import gate
   from tf_privrob.methods import checks
 
@@ -304,7 +307,7 @@ def evaluate(
     validate.positive(attack_eps=size)
   if num_certified and isinstance(certifier, certify.RandomizedSmoothing):
     gate.check_rows(  # before the attacks, which take long
-      certifier_lib.as_logits_fn(model),
+      alone.as_logits_fn(model),
       [certifier.noisy_batch(dataset.x_test[:8], _GATE_BATCH)],
       "They leave no certificate for a single input: pass --num_certified=0.",
     )
@@ -313,10 +316,11 @@ def evaluate(
     certifier.certify(model, dataset.x_test[:1], seed=seed)
   weights = models.fingerprint(model)
   before = _kept(folder, weights, dataset, resume, attacks)
-  asked = asked_for(dataset, subject, attacks, num_attacked, steps, seed)
+  start = 0 if seed is None else seed
+  asked = asked_for(dataset, subject, attacks, num_attacked, steps, start)
   newest = {item.triple: item for item in (*before.asked, *asked)}
   checks.num_classes(model, dataset.input_shape)
-  predictions = subject.predictions(dataset.x_test, seed)
+  predictions = subject.predictions(dataset.x_test, start)
   correct = int((predictions == dataset.y_test).sum())
   metrics = records.Metrics(
     weights=weights,
@@ -356,7 +360,7 @@ def evaluate(
     attacks,
     pictures,
     steps,
-    seed,
+    start,
   )
   done = metrics.attacked or bool(attacks)
   changes = {"attacked": done and not metrics.missing}
@@ -514,7 +518,7 @@ def run(
   steps: int = 40,
   eot_draws: int = 10,
   verdict_draws: int = 100,
-  seed: int = 0,
+  seed: int | None = None,
   resume: bool = False,
   dataset: str | None = None,
   data_dir: str | None = None,
@@ -537,7 +541,8 @@ def run(
     steps: Of iterative attacks.
     eot_draws: Of the noise inside a model, at every step; see `Subject`.
     verdict_draws: Of that noise, whose majority is the answer.
-    seed: Of attacks and noise.
+    seed: Of attacks, and of the noise of certificates, which then hold only
+      for models made without knowledge of it; see `evaluate`.
     resume: Keep the results that are there.
     dataset: Another data set than the run's.
     data_dir: The folder with <name>.npz, or None.

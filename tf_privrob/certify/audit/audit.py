@@ -276,18 +276,7 @@ def _chosen(certifier, certificates, num_inputs, num) -> list:
       "Expected rows of one statement, received several (norm, kind, method,"
       f" confidence): {sorted(statements)}. Audit them one by one."
     )
-  norm = getattr(certifier, "norm", None)
-  if norm is not None and norm != rows[0].norm:
-    raise ValueError(
-      f"Expected rows in {norm}, the norm of the certifier, received rows in"
-      f" {rows[0].norm}."
-    )
-  confidence = getattr(certifier, "confidence", 1.0)
-  if confidence != rows[0].confidence:
-    raise ValueError(
-      f"Expected rows of confidence {confidence}, the certifier's, received"
-      f" {rows[0].confidence}."
-    )
+  certifier_lib.check_statement(certifier, rows, "the certificates")
   indices = [row.index for row in rows]
   if max(indices) >= num_inputs or len(set(indices)) < len(rows):
     raise ValueError(

@@ -1,4 +1,8 @@
-"""What an audit attacks: the very classifier that a certificate is about."""
+"""What an audit attacks: the very classifier that a certificate is about.
+
+A model that is not known to act row by row is shown one point at a time, in the
+search and for the verdict, as it was certified (`certify.alone`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import binomial
+from tf_privrob.certify import alone
 from tf_privrob.certify import certifier as certifier_lib
 from tf_privrob.certify.noise_layer import noisy_scores
 from tf_privrob.certify.noise_layer import score_bounds
@@ -36,7 +41,7 @@ class Deterministic:
     self, model: Any, value_range: tuple[float, float] | None = None
   ):
     self.value_range = value_range
-    self.logits = certifier_lib.as_logits_fn(model)
+    self.logits = alone.logits_of(model)
     self._traced = tf.function(self.logits, reduce_retracing=True)
 
   def judge(
@@ -162,7 +167,7 @@ def smoothed(
   num_estimation: int,
 ) -> Randomised:
   """The votes of a model under Gaussian noise at its input."""
-  logits_fn = certifier_lib.as_logits_fn(model)
+  logits_fn = alone.logits_of(model)
   num_classes = certifier_lib.num_classes_of(logits_fn, x, None)
   noise = grid.GridNoise("gaussian", stddev, x.shape[1:])
   counters = {}
@@ -203,6 +208,14 @@ def noisy_inside(
 ) -> Randomised:
   """The expected scores of a model with noise inside, which passes draw."""
   _, num_classes = noisy_scores.check_model(model, x[:1])
+  mixing = alone.not_row_wise(model, noise=True)
+  at = {
+    "input": lambda points, noise: model.logits_with_noise(points, noise, None),
+    "hidden": lambda points, noise: model.logits_with_noise(
+      points, None, noise
+    ),
+  }
+  at = {position: alone.each(run, mixing) for position, run in at.items()}
   samplers = {}
 
   def logits(points, seed):
@@ -212,11 +225,7 @@ def noisy_inside(
       shape = model.hidden_noise_shape if hidden else model.input_noise_shape
       own = tf.random.experimental.stateless_fold_in(seed, number)
       noise = item.draw(own, tf.shape(points)[0], tuple(shape))
-      total += tf.nn.log_softmax(
-        model.logits_with_noise(
-          points, None if hidden else noise, noise if hidden else None
-        )
-      )
+      total += tf.nn.log_softmax(at[item.position](points, noise))
     return total
 
   def draw(points, indices, stage, num_draws, seed):

@@ -11,11 +11,11 @@ import tensorflow as tf
 from tf_privrob.certify import rounding
 from tf_privrob.certify.norms import keras_norms
 from tf_privrob.models import graph
+from tf_privrob.models import precision
 
 _keras = tf.keras.layers
 _MOVING = (_keras.Flatten, _keras.Permute, _keras.Reshape)
 _HUGE = 1e37  # float32 ends at 3.4e38
-_SMALLEST = 2.0**-126  # of float32's normal numbers
 _OWN_TERMS = 4  # roundings of this file's own float64
 
 
@@ -143,7 +143,7 @@ class LinearHead:
     own = rounding.growth(terms + _OWN_TERMS, rounding.FLOAT64)
     growth = rounding.growth(terms, unit) + 2 * own
     # Where a weight is taken for 0, the value before it is all that counts.
-    small = (kernel != 0) & (np.abs(kernel) < _SMALLEST)
+    small = (kernel != 0) & (np.abs(kernel) < precision.SMALLEST)
     lost = small * (rounding.SUBNORMAL / growth)
     sizes = np.abs(kernel) + lost
     weights, reach = np.empty_like(kernel), np.empty_like(kernel)
@@ -190,11 +190,11 @@ class LinearHead:
 
 
 def _require_normal(layer, scale: np.ndarray) -> None:
-  if ((scale != 0) & (np.abs(scale) < _SMALLEST)).any():
+  if ((scale != 0) & (np.abs(scale) < precision.SMALLEST)).any():
     raise ValueError(
-      f"Expected scales of at least {_SMALLEST:g} in Rescaling {layer.name!r},"
-      " received smaller ones, which a processor may take for 0. Rescale by"
-      " more."
+      f"Expected scales of at least {precision.SMALLEST:g} in Rescaling"
+      f" {layer.name!r}, received smaller ones, which a processor may take for"
+      " 0. Rescale by more."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_privrob import validate
+from tf_privrob.certify import alone
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import rounding
@@ -99,14 +101,19 @@ class LinearMargin(certifier.Certifier):
     network = door.network()
     front, head = linear_head.split(linear_head.chain_of(network))
     x = certifier.check_inputs(network, x)
-    model = certifier.as_logits_fn(door.model)
+    model, apply = (
+      alone.as_logits_fn(door.model),
+      functools.partial(_apply, front),
+    )
     num_classes = certifier.num_classes_of(model, x, None)
     labels = certifier.check_labels(y, num_classes, len(x))
     indices = certifier.check_indices(indices, len(x))
     bound = self._front_bound(front, x.shape[1:])
     if self.lipschitz is not None:  # of layers that nobody read
       door.rows(model, [x[np.arange(_BLOCK) % len(x)]])
-    shape = _apply(front, x[:1]).shape[1:]
+      mixing = alone.not_row_wise(network)
+      model, apply = alone.each(model, mixing), alone.each(apply, mixing)
+    shape = apply(x[:1]).shape[1:]
     rule = _Rule(
       linear_head.LinearHead.of(head, shape), "l2" if front else self.norm
     )
@@ -114,7 +121,7 @@ class LinearMargin(certifier.Certifier):
       began = time.monotonic()
       part = x[start : start + _BLOCK]
       logits = np.asarray(model(tf.constant(part)), np.float64)
-      features = _apply(front, part).reshape(len(part), -1)
+      features = np.asarray(apply(part)).reshape(len(part), -1)
       predictions = logits.argmax(axis=1)
       radii = rule.radii(features.astype(np.float64), logits)
       if bound is not None:
@@ -219,13 +226,13 @@ class _Rule:
     return _DOWN * np.minimum(reach.min(axis=1), safe)
 
 
-def _apply(layers: Sequence[tf.keras.layers.Layer], x: np.ndarray):
+def _apply(layers: Sequence[tf.keras.layers.Layer], x) -> tf.Tensor:
   """The layers at inference, as the model applies them."""
-  values = tf.constant(x)
+  values = tf.convert_to_tensor(x)
   for layer in layers:
     inference = {"training": False} if isinstance(layer, tf.keras.Model) else {}
     values = layer(values, **inference)
-  return values.numpy()
+  return values
 
 
 def _check_read(difference: np.ndarray, errors: np.ndarray) -> None:

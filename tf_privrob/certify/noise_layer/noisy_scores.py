@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tf_privrob import mechanisms
 from tf_privrob.certify import ahead
+from tf_privrob.certify import alone
 from tf_privrob.certify import certifier
 from tf_privrob.certify import gate
 from tf_privrob.certify import rounding
@@ -59,6 +60,10 @@ class NoisyModel(Protocol):
 
   def logits_from_hidden(self, hidden: tf.Tensor) -> tf.Tensor:
     """Logits [B, K] in inference mode from h with its fresh noise."""
+
+  # A class of this library may have `noisy_parts`: the Keras models that all of
+  # these run, beside functions of the library that act row by row. Any other
+  # one is shown one row at a time (`certify.alone`).
 
 
 class Pass(NamedTuple):
@@ -138,7 +143,8 @@ class NoisyScores:
     passes: Where and how much noise is drawn.
     batch_size: Most noisy inputs a forward pass, up to whole blocks; None
       chooses by device.
-    seed: int or two ints.
+    seed: None, int, two ints or a key.
+    together: Company may have a part in scores, for `stream_together`.
   """
 
   def __init__(
@@ -147,7 +153,8 @@ class NoisyScores:
     num_classes: int,
     passes: Sequence[Pass],
     batch_size: int | None,
-    seed: int | Sequence[int],
+    seed: votes.Seed,
+    together: bool = False,
   ):
     self._model = model
     self._num_classes = num_classes
@@ -158,6 +165,13 @@ class NoisyScores:
     size = batch_size or votes.default_batch_size()
     self._most_blocks = math.ceil(size / BLOCK)
     self._key = votes.seed_key(seed)
+    self._mixing = alone.not_row_wise(model, noise=True)
+    if together:
+      self._mixing = None
+    self._logits = {
+      item.position: alone.each(self._logits_behind(item), self._mixing)
+      for item in self._passes
+    }
     self._batch = tf.function(self._sums, autograph=False)
     self._joint_batch = tf.function(self._parts, autograph=False)
 
@@ -174,14 +188,15 @@ class NoisyScores:
       drawn = np.random.default_rng(0).standard_normal(values.shape)
       noise = (item.scale * drawn).astype(np.float32)
       noisy = (values + noise).astype(np.float32)
-      door.rows(
-        lambda noisy, item=item: self._logits(item, noisy), [noisy], remedy
+      self._logits[item.position] = door.rows(
+        self._logits_behind(item), [noisy], remedy, noise=True
       )
       if item.position == "hidden":  # and on the way to it
         door.rows(
           lambda x, noise: self._model.logits_with_noise(x, None, noise),
           [inputs, noise],
           remedy,
+          noise=True,
         )
 
   def _blocks(self, num_draws: int) -> tuple[int, int]:
@@ -268,11 +283,18 @@ class NoisyScores:
   def _values(self, x) -> list[tuple[np.ndarray, np.ndarray]]:
     """What each pass adds noise to, and how far it may be off."""
     return [
-      self._model.hidden_values(x)
+      self._hidden_values(x)
       if item.position == "hidden"
       else (x, np.zeros_like(x))
       for item in self._passes
     ]
+
+  def _hidden_values(self, x) -> tuple[np.ndarray, np.ndarray]:
+    """H of each input, alone where company might have a part in it."""
+    if self._mixing is None:
+      return self._model.hidden_values(x)
+    found = [self._model.hidden_values(x[n : n + 1]) for n in range(len(x))]
+    return tuple(np.concatenate(parts) for parts in zip(*found))
 
   def _slack(self, values, row: int) -> float:
     return sum(
@@ -299,17 +321,17 @@ class NoisyScores:
     parts = self._parts(copies)
     return tf.reduce_sum(tf.where(counted[:, tf.newaxis], parts, 0.0), axis=1)
 
-  def _logits(self, item: Pass, noisy: tf.Tensor) -> tf.Tensor:
-    """The logits of what the noise of this pass was added to."""
+  def _logits_behind(self, item: Pass) -> alone.Rows:
+    """From what the noise of this pass was added to, to logits."""
     if item.position == "hidden":
-      return self._model.logits_from_hidden(noisy)
-    return self._model.logits_with_noise(noisy, None, None)
+      return self._model.logits_from_hidden
+    return lambda noisy: self._model.logits_with_noise(noisy, None, None)
 
   def _parts(self, copies: Sequence[tf.Tensor]) -> tf.Tensor:
     """What `_scores` reads, of each row, [5, B, K]."""
     log_scores, off = 0.0, 0.0
     for item, noisy in zip(self._passes, copies):
-      logits = self._logits(item, noisy)
+      logits = self._logits[item.position](noisy)
       largest = tf.reduce_max(tf.abs(tf.cast(logits, tf.float64)), axis=1)
       off += 2 * rounding.by_place(logits.dtype.as_numpy_dtype) * largest
       log_scores += tf.nn.log_softmax(tf.cast(logits, tf.float64))

@@ -85,6 +85,9 @@ class SingleLayerCertificate(certifier.Certifier):
   what draws and h can be off: `grid` has the proof. All that is said is about
   exact h and real noise.
 
+  The model is what it makes of a batch of one: one of another class than this
+  library's is shown one row at a time (`alone`), before the noise too.
+
   Formal guarantee: for every model and input, with probability at least
   `confidence` over the draws, the row abstains or g returns its class
   everywhere within its radius. `num_selection` draws choose k; disjoint ones

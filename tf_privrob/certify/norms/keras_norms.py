@@ -12,6 +12,7 @@ from tf_privrob import layers as privrob_layers
 from tf_privrob.certify.norms import linear_norms
 from tf_privrob.certify.norms import operator_norms
 from tf_privrob.models import graph
+from tf_privrob.models import precision
 
 _keras = tf.keras.layers
 # Nothing happens in these, at inference; others only move values.
@@ -203,9 +204,9 @@ def activation_slope(layer) -> float:
         f" received {layer.threshold!r}: it jumps there, and its sensitivity is"
         " unbounded. Use threshold=0, or put the noise before it."
       )
-    return max(1.0, abs(float(layer.negative_slope)))
+    return _below_zero(layer, layer.negative_slope)
   if isinstance(layer, _keras.LeakyReLU):
-    return max(1.0, abs(float(layer.alpha)))
+    return _below_zero(layer, layer.alpha)
   if isinstance(layer, _keras.ELU):
     return max(1.0, abs(float(layer.alpha)))
   if isinstance(layer, privrob_layers.BoundedActivation):
@@ -224,6 +225,12 @@ def activation_slope(layer) -> float:
       " (noise_position='before_activation')."
     )
   return known
+
+
+def _below_zero(layer, slope) -> float:
+  """The Lipschitz constant of max(z, 0) + slope min(z, 0)."""
+  precision.require_normal_slope(float(slope), layer.name)
+  return max(1.0, abs(float(slope)))
 
 
 def _pooling(layer, shape) -> operator_norms.OperatorNorms:

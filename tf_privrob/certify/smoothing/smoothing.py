@@ -8,12 +8,14 @@ import warnings
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
 
 from tf_privrob import binomial
 from tf_privrob import validate
+from tf_privrob.certify import alone
 from tf_privrob.certify import certificate
 from tf_privrob.certify import certifier
 from tf_privrob.certify import gate
@@ -46,7 +48,8 @@ class RandomizedSmoothing(certifier.Certifier):
   Formal guarantee: for every input and every classifier f, with probability
   at least `confidence` over the draws, either the row abstains or g returns
   the stated class everywhere within the stated l2 radius. It is a statement
-  about g, not about f, and about one input at a time. Draws of different
+  about g, not about f, and about one input at a time; f is what the model makes
+  of a batch of one (`alone`). Draws of different
   inputs are independent, so the rows' failures are too. Nothing is assumed of
   f but that it is a function that was chosen before the draws: one that draws
   noise of its own is refused.
@@ -70,6 +73,8 @@ class RandomizedSmoothing(certifier.Certifier):
   """
 
   randomised = True
+  norm: ClassVar[str] = "l2"
+  method: ClassVar[str] = METHOD
 
   smoothing_stddev: float
   num_selection: int = 100
@@ -129,7 +134,7 @@ class RandomizedSmoothing(certifier.Certifier):
       for label, row in zip(labels[start:stop], rows):
         yield dataclasses.replace(row, label=label)
 
-  def predict(self, logits_fn, x, seed=0, indices=None) -> np.ndarray:
+  def predict(self, logits_fn, x, seed=None, indices=None) -> np.ndarray:
     """The smoothed classifier's class for each input, or ABSTAIN.
 
     Their PREDICT: of `num_estimation` draws the two most frequent classes are
@@ -201,11 +206,11 @@ class RandomizedSmoothing(certifier.Certifier):
       label=None,
       prediction=certificate.ABSTAIN if abstained else state.candidate,
       radius=0.0 if abstained else state.verdict.radius,
-      norm="l2",
+      norm=self.norm,
       abstained=abstained,
       confidence=self.confidence,
       kind="proven",
-      method=METHOD,
+      method=self.method,
       seconds=state.seconds,
       num_draws=state.draws,
       stopped=state.verdict.stopped,
@@ -223,7 +228,7 @@ class RandomizedSmoothing(certifier.Certifier):
 
   def _prepare(self, door: gate.Gate, x, seed):
     x = certifier.check_inputs(door.model, x)
-    logits_fn = certifier.as_logits_fn(door.model)
+    logits_fn = alone.as_logits_fn(door.model)
     num_classes = certifier.num_classes_of(logits_fn, x, self.num_classes)
     batch_size = self.batch_size or votes.default_batch_size()
     logits_fn = door.rows(logits_fn, [self.noisy_batch(x, batch_size)])

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import NamedTuple
+from typing import Union
 
 import numpy as np
 import tensorflow as tf
@@ -38,11 +39,24 @@ class Tally(NamedTuple):
   seconds: float
 
 
-def seed_key(seed: int | Sequence[int]) -> randomness.Key:
-  """The key of a seed of one or two ints."""
+Seed = Union[None, int, Sequence[int], randomness.Key]
+
+
+def is_repeated(seed: Seed) -> bool:
+  """Whether anybody can make the draws of a seed once more."""
+  return seed is not None and not isinstance(seed, randomness.Key)
+
+
+def seed_key(seed: Seed) -> randomness.Key:
+  """The key of a seed of one or two ints; a new one for None."""
+  if not is_repeated(seed):
+    return randomness.Key.of(None) if seed is None else seed
   words = np.atleast_1d(np.asarray(seed))
   if words.ndim > 1 or len(words) > 2 or words.dtype.kind not in "iu":
-    raise ValueError(f"Expected seed={seed!r} to be an int or two ints.")
+    raise ValueError(
+      f"Expected seed={seed!r} to be None, for draws from the operating system,"
+      " or an int or two ints, for draws that are repeated."
+    )
   return randomness.Key.of(0).child("certificates", *words.tolist())
 
 
@@ -63,7 +77,7 @@ class NoisyVotes:
     num_classes: Number of classes.
     batch_size: Noisy inputs a forward pass, rounded up to whole blocks.
     group: Most inputs that one call of `count` may have.
-    seed: int or two ints.
+    seed: None, int, two ints or a key.
   """
 
   def __init__(
@@ -73,7 +87,7 @@ class NoisyVotes:
     num_classes: int,
     batch_size: int,
     group: int,
-    seed: int | Sequence[int],
+    seed: Seed,
   ):
     self._logits_fn = logits_fn
     self.noise = noise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -77,6 +78,7 @@ class ClaimedInference(certifier.Certifier):
 
   kind = "claimed"
   randomised = True
+  norm: ClassVar[str] = "linf"
 
   input_scale: float
   num_positions: int
@@ -155,7 +157,7 @@ class ClaimedInference(certifier.Certifier):
         label=label,
         prediction=top.label,
         radius=float(self.radius(top.p1_lower, top.p2_upper)),
-        norm="linf",
+        norm=self.norm,
         abstained=False,
         confidence=self.confidence,
         kind="claimed",
@@ -168,7 +170,7 @@ class ClaimedInference(certifier.Certifier):
     self,
     model: noisy_scores.NoisyModel,
     x: np.ndarray,
-    seed: int | Sequence[int] = 0,
+    seed: votes.Seed = None,
     indices: Sequence[int] | None = None,
     bounds: Sequence[str] = ("hoeffding", "clopper_pearson"),
   ) -> dict[str, Estimate]:
@@ -181,7 +183,7 @@ class ClaimedInference(certifier.Certifier):
     Args:
       model: What is certified.
       x: Inputs.
-      seed: int or two ints.
+      seed: as for `stream`.
       indices: The inputs' positions in their data set.
       bounds: Of score_bounds.BOUNDS, all read off the same draws.
 
@@ -236,7 +238,12 @@ class ClaimedInference(certifier.Certifier):
 
   def _scores(self, door, x, num_classes, seed, indices):
     sampler = noisy_scores.NoisyScores(
-      door.model, num_classes, self.noise_passes(), self.batch_size, seed
+      door.model,
+      num_classes,
+      self.noise_passes(),
+      self.batch_size,
+      seed,
+      self.inputs_together,
     )
     if self.inputs_together:
       draw = sampler.stream_together

@@ -157,6 +157,12 @@ class DPAL(fixed_batches.FixedBatches):
     return parts.rest(hidden, training=training)
 
   @property
+  def noisy_parts(self) -> list[tf.keras.Model]:
+    """What a pass with noise runs, beside autoencoder and activation."""
+    parts = [self.network, self._parts.before, self._parts.rest]
+    return [part for part in parts if part is not None]
+
+  @property
   def input_noise_shape(self) -> tuple[int, ...]:
     """The shape of one example's noise at the input: that of the input."""
     return checks.input_shape(self.network)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,8 @@ _RECURRENT = frozenset(
 )
 _CELLS = frozenset({_layers.GRUCell, _layers.LSTMCell, _layers.SimpleRNNCell})
 _ATTENTION = frozenset({_layers.AdditiveAttention, _layers.Attention})
+_ACTIVATIONS = ("activation", "recurrent_activation")
+_WHOLE = ("float32", "float64")
 SEVERAL_INPUTS = _MERGING | _ATTENTION | {_layers.Concatenate, _layers.Dot}
 
 # By identity: a function of the same name may do anything.
@@ -82,19 +85,24 @@ _OUR_ROOMS = (
 )
 
 
-def fault(layer, ranks: Sequence[int]) -> str | None:
+def fault(layer, ranks: Sequence[int], inference: bool = False) -> str | None:
   """What is not known of the layer itself; "" where it is its class."""
   kind = type(layer)
-  if not _is_known(kind):
+  if not _is_known(kind) and not (inference and kind in _AT_INFERENCE):
     return ""
   if untouched.overridden(layer):
     return f", whose {untouched.overridden(layer)} was replaced"
   if getattr(layer, "activity_regularizer", None) is not None:
     return " with an activity regulariser"
-  for name in ("activation", "recurrent_activation"):
+  for name in _ACTIVATIONS:
     if not _is_activation(getattr(layer, name, None), ranks[0]):
       return f" with an {name.replace('_', ' ')} of its own"
-  rule = _CONDITIONS.get(kind)
+  if inference and untouched.exchanged(layer):
+    return f", whose {untouched.exchanged(layer)} was replaced"
+  if inference and layer.compute_dtype not in _WHOLE:
+    return f" in {layer.compute_dtype}, which rounds by the place in a batch"
+  rules = _AT_INFERENCE if inference and kind in _AT_INFERENCE else _CONDITIONS
+  rule = rules.get(kind)
   return None if rule is None or rule(layer, ranks) else " with its settings"
 
 
@@ -115,15 +123,19 @@ def _is_activation(function, rank: int) -> bool:
 def parts(layer, rank: int) -> list[tuple[Any, int]]:
   """Layers inside a layer, with the rank of what they are called on."""
   kind, found = type(layer), []
-  if isinstance(getattr(layer, "activation", None), _layers.Layer):
-    found.append((layer.activation, rank))
+  # Cells are called on one step at a time, and so are their activations.
+  one_step = rank - 1 if kind in _RECURRENT else rank
+  for name in _ACTIVATIONS:
+    function = getattr(layer, name, None)
+    if isinstance(function, _layers.Layer):
+      found.append((function, one_step))
   if kind is _layers.Bidirectional:
     found += [(layer.forward_layer, rank), (layer.backward_layer, rank)]
   if kind is _layers.TimeDistributed:
     found.append((layer.layer, rank - 1))
   if kind in _RECURRENT or kind is _layers.StackedRNNCells:
     cells = getattr(layer, "cells", None) or [layer.cell]
-    found += [(cell, rank) for cell in cells]
+    found += [(cell, one_step) for cell in cells]
   return found
 
 
@@ -138,10 +150,28 @@ def _draws_freely(layer, ranks) -> bool:
   return layer.noise_shape is None and np.ndim(layer.rate) == 0
 
 
-def _is_frozen(layer, ranks) -> bool:
-  """Batch normalisation by stored statistics."""
+def _has_own_statistics(layer, ranks) -> bool:
+  """Batch normalisation that uses what is stored, where it is no training."""
   plain = layer.virtual_batch_size is None and not layer.renorm
-  return plain and not layer.trainable and _axes_are_apart(layer, ranks)
+  return plain and _axes_are_apart(layer, ranks)
+
+
+def _is_frozen(layer, ranks) -> bool:
+  """Batch normalisation by stored statistics, in training too."""
+  return not layer.trainable and _has_own_statistics(layer, ranks)
+
+
+def _alike_for_all(*values) -> Callable[..., bool]:
+  """Whether what a layer computes with has one row, for all rows."""
+
+  def condition(layer, ranks) -> bool:
+    shapes = [np.shape(getattr(layer, name)) for name in values]
+    return all(
+      len(shape) < ranks[0] or (shape[:1] == (1,) and len(shape) == ranks[0])
+      for shape in shapes
+    )
+
+  return condition
 
 
 def _attends_within_rows(layer, ranks) -> bool:
@@ -170,4 +200,12 @@ _CONDITIONS = {
   ),
   _layers.StackedRNNCells: lambda layer, ranks: True,
   _layers.TimeDistributed: lambda layer, ranks: True,
+}
+# Where statistics and constants are those that a layer has, of these layers.
+_AT_INFERENCE = {
+  _layers.BatchNormalization: _has_own_statistics,
+  # Nobody looks at what it is made of, which can be exchanged.
+  _layers.MultiHeadAttention: lambda layer, ranks: False,
+  _layers.Normalization: _alike_for_all("mean", "variance"),
+  _layers.Rescaling: _alike_for_all("scale", "offset"),
 }
