@@ -307,6 +307,7 @@ def notes(experiment, results: Results) -> list[str]:
   ]
   return [
     *(narrow if scale["form"] == "narrow" else ()),
+    grid_page.PUBLIC_DRAWS,
     "Budgets of DPAL and AdLM are claimed by their papers; proven: none known."
     " So is that of SecureSGD's released code, whose accountant stops at the"
     " total or before. Those of DP-SGD and SoundDPAL are proven, at delta"

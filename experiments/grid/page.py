@@ -9,10 +9,15 @@ from typing import Any
 from typing import NamedTuple
 
 from experiments.grid import plots as grid_plots
+from tf_privrob import randomness
 from tf_privrob.report import formats
 
 NONE_KNOWN, NOT_RUN = "none known", "not run"
 BUDGETS = ["claimed budget", "proven budget", "audited"]
+PUBLIC_DRAWS = (
+  "The draws behind certificates come from a seed that everybody knows, so that"
+  f" they can be repeated: what is proven by them holds {randomness.SEEDED}."
+)
 
 
 class Table(NamedTuple):

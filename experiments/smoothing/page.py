@@ -220,6 +220,7 @@ def notes(experiment, results: Results) -> list[str]:
     "Every radius that is called certified is proven: it holds for the smoothed"
     " classifier with confidence 99.9 %, each image on its own, whatever the"
     " weights. Sizes that are called claimed are not.",
+    grid_page.PUBLIC_DRAWS,
     f"Proven budgets are at delta {delta}, by PLD with Poisson sampling,"
     " add-or-remove-one. Choosing settings is not charged.",
     f"{scale['num_images']} test images, evenly spread, or fewer where the"

@@ -209,6 +209,7 @@ def notes(experiment, results: Results) -> list[str]:
     " hold whatever the weights are. They are in units of [0, 1]. The largest"
     " possible one is that of a unanimous vote: beyond it nothing is certified,"
     " whatever the model.",
+    grid_page.PUBLIC_DRAWS,
     f"Budgets are at delta {delta}. A claimed budget without a proven one means"
     " that no finite bound is known; the study of audits shows what one step"
     " gives away.",
