@@ -10,7 +10,9 @@ import pytest
 
 def slow_but(fast: Collection, cases: Iterable) -> list:
   """The cases for `parametrize`, all slow but for these."""
-  return [
-    case if case in fast else pytest.param(case, marks=pytest.mark.slow)
-    for case in cases
-  ]
+  return [case if case in fast else _slow(case) for case in cases]
+
+
+def _slow(case):
+  values = case if isinstance(case, tuple) else (case,)
+  return pytest.param(*values, marks=pytest.mark.slow)

@@ -178,6 +178,7 @@ def test_what_is_seen_is_who_took_part_and_noise_of_the_accounted_size():
   assert np.corrcoef(noise)[0, 1:] == pytest.approx(0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_regularisers_and_full_batches_do_not_count_as_canaries():
   def regularised():
     net = network()
@@ -201,6 +202,7 @@ def test_regularisers_and_full_batches_do_not_count_as_canaries():
   assert (np.round(seen) == model.planted.included).all()
 
 
+@pytest.mark.slow
 def test_a_training_with_canaries_states_what_one_without_states():
   config = methods.DPSGDConfig(
     noise_multiplier=1.0,
@@ -286,7 +288,7 @@ def twice_the_rate(monkeypatch):
 @pytest.mark.parametrize(
   "plant",
   marking.slow_but(
-    [half_the_noise, no_clipping, twice_the_rate],
+    [half_the_noise, no_clipping],
     [
       half_the_noise,
       noise_used_again,

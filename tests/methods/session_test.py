@@ -126,6 +126,7 @@ class _Draws(tf.keras.callbacks.Callback):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_noise")
 def test_another_session_draws_other_rows_and_seeds(tmp_path):
   """Same seed, same step, another session: never the same draw."""

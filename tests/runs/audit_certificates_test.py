@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import marking
 from tf_privrob import certify
 from tf_privrob import data
 from tf_privrob import papers
@@ -57,6 +58,7 @@ def run(dataset, tmp_path_factory):
   return folder, model
 
 
+@pytest.mark.slow
 def test_the_command_audits_a_run(run, command):
   folder, _ = run
   done = command(
@@ -127,7 +129,7 @@ def test_a_folder_without_certificates_or_weights(
   assert "python -m tf_privrob train" in done.err
 
 
-@pytest.mark.parametrize("claimed", [False, True])
+@pytest.mark.parametrize("claimed", marking.slow_but([False], [False, True]))
 def test_certificates_of_noise_inside_are_audited(dataset, tmp_path, claimed):
   """Of a method that claims one thing and can prove another."""
   layers = tf.keras.layers

@@ -60,6 +60,7 @@ def test_operators_that_mix_the_batch_are_seen(how):
   assert gradients.not_row_wise(_mixing(how)) is not None
 
 
+@pytest.mark.slow
 def test_dropout_follows_the_secret_of_the_run():
   """By a public seed, a row fewer gave all others other draws: 15 C."""
   tf.random.set_seed(0)

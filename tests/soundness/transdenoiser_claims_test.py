@@ -7,6 +7,7 @@ and moments are in tests/soundness/multivariate_test.py.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.papers.transdenoiser import transdenoiser_cases as cases
@@ -46,6 +47,7 @@ def _noisy(x, count, seed=0):
 # Lemma 1.
 
 
+@pytest.mark.slow
 def test_lemma_1_the_remainder_of_the_loss_bounds_no_gradient():
   """o >= 0, yet grad l(z) < grad l(x) + A b along many parameters."""
   denoiser = cases.denoiser()

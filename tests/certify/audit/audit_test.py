@@ -123,10 +123,13 @@ _SLOPES = np.array([[1.0, 2.0, -1.0, 0.5, 0.0, 1.0]], np.float32)
 _SLOPES /= np.linalg.norm(_SLOPES)
 
 
-def _halfspace(x):
+@functools.lru_cache(None)
+def _halfspace():
   """Two classes by the sign of a unit vector's product with x."""
-  z = tf.matmul(x, _SLOPES.T)
-  return tf.concat([-z, z], axis=1)
+  layer = tf.keras.layers.Dense(2, use_bias=False)
+  model = tf.keras.Sequential([tf.keras.layers.Input((6,)), layer])
+  layer.set_weights([np.concatenate([-_SLOPES, _SLOPES]).T])
+  return model
 
 
 def _at(distances, seed=3):
@@ -147,8 +150,8 @@ def _smoothing(**changes):
 def test_smoothing_stands():
   """And three times the radii, too near the true ones for that, would not."""
   certifier = _smoothing()
-  rows = certifier.certify(_halfspace, _NEAR, seed=0)
-  found = _audit(certifier, _halfspace, _NEAR, rows)
+  rows = certifier.certify(_halfspace(), _NEAR, seed=0)
+  found = _audit(certifier, _halfspace(), _NEAR, rows)
   assert found.count == sum(not row.abstained for row in rows) >= 18
   assert found.verdict != "violated"
   assert found.violations <= 1
@@ -186,8 +189,8 @@ class _HalfNoise(certify.RandomizedSmoothing):
 )
 def test_a_broken_smoothing_is_caught(broken):
   certifier = broken(0.5, num_estimation=1_000)
-  rows = certifier.certify(_halfspace, _NEAR, seed=0)
-  found = _audit(certifier, _halfspace, _NEAR, rows)
+  rows = certifier.certify(_halfspace(), _NEAR, seed=0)
+  found = _audit(certifier, _halfspace(), _NEAR, rows)
   assert found.verdict == "violated"
   assert found.violations >= found.count / 2
   truth = {index: abs(x @ _SLOPES[0]) for index, x in enumerate(_NEAR)}
@@ -332,7 +335,7 @@ def test_points_at_the_rim_lose_next_to_nothing(norm):
 
 def _target(num_estimation=400):
   certifier = _smoothing(num_estimation=num_estimation, confidence=0.95)
-  return certifier.target(_halfspace, _NEAR)
+  return certifier.target(_halfspace(), _NEAR)
 
 
 def test_a_verdict_errs_no_more_often_than_it_says():
@@ -359,10 +362,10 @@ def test_verdicts_have_draws_that_no_certificate_had(monkeypatch):
 
   monkeypatch.setattr(grid.GridNoise, "draw", spy)
   certifier = _smoothing()
-  rows = _stretched(certifier.certify(_halfspace, _NEAR[:4], seed=0), 2)
+  rows = _stretched(certifier.certify(_halfspace(), _NEAR[:4], seed=0), 2)
   first = set(drawn)
   drawn.clear()
-  _audit(certifier, _halfspace, _NEAR[:4], rows, seed=0, steps=2)
+  _audit(certifier, _halfspace(), _NEAR[:4], rows, seed=0, steps=2)
   second = set(drawn)
   assert second
   assert not first & second
@@ -373,14 +376,14 @@ def test_verdicts_have_draws_that_no_certificate_had(monkeypatch):
 def test_a_search_does_not_depend_on_how_far_it_was_before(tmp_path):
   """Stopped between two rows and gone on with: the same result."""
   certifier = _smoothing()
-  rows = _stretched(certifier.certify(_halfspace, _NEAR, seed=0), 1.3)
+  rows = _stretched(certifier.certify(_halfspace(), _NEAR, seed=0), 1.3)
   path = tmp_path / "audit.csv"
   into = {"csv_path": path, "model_id": "halfspace"}
-  whole = _audit(certifier, _halfspace, _NEAR, rows, **into)
+  whole = _audit(certifier, _halfspace(), _NEAR, rows, **into)
   lines = path.read_text().splitlines(keepends=True)
   assert lines[0].startswith("index,prediction,radius,closest,pgd_size")
   path.write_text("".join(lines[:8]) + lines[8][:5])  # killed inside a line
-  again = _audit(certifier, _halfspace, _NEAR, rows, **into)
+  again = _audit(certifier, _halfspace(), _NEAR, rows, **into)
   assert dataclasses.replace(again, seconds=0) == dataclasses.replace(
     whole, seconds=0
   )
@@ -392,7 +395,7 @@ def test_a_search_does_not_depend_on_how_far_it_was_before(tmp_path):
     lines
   )
   with pytest.raises(ValueError, match="steps = 20 in the file, 21 now"):
-    _audit(certifier, _halfspace, _NEAR, rows, **into, steps=21)
+    _audit(certifier, _halfspace(), _NEAR, rows, **into, steps=21)
   with pytest.raises(ValueError, match=r"model [0-9a-f]{16} in the file"):
     _audit(certifier, _dense(2), _NEAR, rows, csv_path=path)
 

@@ -98,6 +98,7 @@ def test_one_clipped_gradient_an_example_whatever_the_terms(variant):
     np.testing.assert_allclose(found, want, rtol=2e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_neighbours_move_the_sum_by_at_most_the_clip_norm(variant):
   method = _prepared(**VARIANTS[variant], l2_clip_norm=0.05)

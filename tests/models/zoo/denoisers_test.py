@@ -176,6 +176,7 @@ def test_a_last_layer_of_zeros_would_hide_the_others():
   assert not found.any()
 
 
+@pytest.mark.slow
 def test_layer_normalisation_hides_directions():
   """Why the paper's kind of denoiser cannot do with less noise."""
   denoiser = models.paper_denoiser((8, 8, 1), (4, 4))

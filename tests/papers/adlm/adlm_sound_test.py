@@ -153,6 +153,7 @@ def test_a_clear_difference_is_found_under_noise():
   assert factors[:3].min() > 1.5 * factors[3:].max()
 
 
+@pytest.mark.slow
 def test_a_relevance_network_of_the_callers(trained, tmp_path):
   other = models.mlp((6,), 4, hidden=(7,), seed=9)
   _fit(_method(given={"relevance_network": other}), run_dir=tmp_path)
@@ -268,6 +269,7 @@ def test_untrained_model_has_no_statement():
 # The run.
 
 
+@pytest.mark.slow
 def test_training_learns_without_retracing():
   x, y = _arrays(2000)
   method = _method(

@@ -516,6 +516,7 @@ def test_bad_filters_are_refused(changes, message):
 # Real data.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("mechanism", "clip", "half", "least"),
   [

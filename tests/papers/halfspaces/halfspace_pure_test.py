@@ -7,6 +7,7 @@ import tensorflow as tf
 from scipy import stats
 
 from experiments.halfspaces import instances
+from tests import marking
 from tests.papers.halfspaces import halfspace_cases as cases
 from tf_privrob import models
 from tf_privrob import papers
@@ -142,7 +143,7 @@ def test_a_net_is_as_large_as_its_success_asks_for(dimension):
   assert chance[0] < 0.9 <= chance[1]
 
 
-@pytest.mark.parametrize("dimension", [3, 5])
+@pytest.mark.parametrize("dimension", marking.slow_but([5], [3, 5]))
 def test_drawn_nets_have_a_vector_near_a_direction_as_often_as_stated(
   dimension,
 ):
@@ -158,6 +159,7 @@ def test_drawn_nets_have_a_vector_near_a_direction_as_often_as_stated(
   assert part < 0.6
 
 
+@pytest.mark.slow
 def test_on_the_packing_the_default_net_has_a_robust_halfspace():
   """Theorem 2's points at d = 5: robust at 0.9 gamma in 5 of 5 runs."""
   gamma, robust = 0.25, 0

@@ -115,7 +115,6 @@ def test_a_bug_in_one_group_is_found_there():
 @pytest.mark.parametrize(
   ("audits", "confidence", "most"),
   [
-    (20, 0.999, 0),
     pytest.param(200, 0.999, 1, marks=pytest.mark.slow),
     pytest.param(200, 0.95, 19, marks=pytest.mark.slow),
   ],

@@ -106,6 +106,7 @@ def test_windows_equal_the_loop_and_the_other_ways(name):
   loops.assert_same(found, [matrix.numpy() for matrix in others])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_elements", [1, 5000])
 @pytest.mark.parametrize("name", ["several_layers", "channels"])
 def test_chunks_do_not_change_the_result(name, max_elements):
@@ -160,6 +161,7 @@ def test_strips_and_examples_stay_near_the_limit():
 # Falsification.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["forward", "back", "second"])
 def test_a_window_one_too_small_is_refused(kind):
   model = double.in_double_precision(_MODELS["several_layers"]())
