@@ -106,3 +106,42 @@ def test_half_of_a_cut_network_is_known_at_inference():
   network = _network(_layers.Flatten(), _layers.Dense(5), _layers.Dense(2))
   rest = tf.keras.Model(network.layers[1].output, network.output)
   assert row_wise.not_row_wise(rest, inference=True) is None
+
+
+def _attention(kind, value_rank):
+  """Queries [B, None, 2] and values of three or four axes."""
+  inputs = _layers.Input((None, 6))
+  query = _layers.Dense(2)(inputs)
+  shape = (-1, 2) if value_rank == 3 else (1, -1, 2)
+  value = _layers.Reshape(shape)(_layers.Dense(2)(inputs))
+  outputs = kind()([query, value])
+  return tf.keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("kind", [_layers.Attention, _layers.AdditiveAttention])
+def test_attention_over_several_ranks_matches_one_batch_with_the_other(
+  kind, inference
+):
+  """[batch, batch, T, D]: 12 of 12 certified rows were false, and 30 C."""
+  assert row_wise.not_row_wise(_attention(kind, 3), inference) is None
+  found = row_wise.not_row_wise(_attention(kind, 4), inference)
+  assert found.startswith(kind.__name__)
+
+
+@pytest.mark.parametrize("value", [(5, 3, 2), (1, 3, 2)])
+def test_known_sizes_hide_a_batch_no_better(value):
+  query, values = _layers.Input((4, 2)), _layers.Input(value)
+  outputs = _layers.Attention()([query, values])
+  model = tf.keras.Model([query, values], outputs)
+  assert row_wise.not_row_wise(model) is not None
+
+
+def test_sequences_in_several_axes_are_not_known():
+  inputs = _layers.Input((4, 3, 2))
+  cell = _layers.SimpleRNNCell(2)
+  try:
+    outputs = _layers.RNN(cell, unroll=True)(inputs)
+  except ValueError:  # nor do all versions of Keras build one
+    return
+  assert row_wise.not_row_wise(tf.keras.Model(inputs, outputs)) is not None

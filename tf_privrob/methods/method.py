@@ -225,7 +225,10 @@ class Method(tf.keras.Model):
     if self._session is not None:
       self._session.note()
     record = self._run_record
-    return proven.complete(self, self.statement()).replace(
+    found = proven.complete(self, self.statement())
+    if self.planted is not None:
+      found = found.replace(caveats=(*found.caveats, proven.PLANTED))
+    return found.replace(
       run_id=record.get("run"), weights=record.get("weights")
     )
 
@@ -372,6 +375,12 @@ class Method(tf.keras.Model):
       validation_data = validation_data or (dataset.x_test, dataset.y_test)
     if resume and run_dir is None:
       raise ValueError("Expected run_dir with resume=True, received None.")
+    if run_dir is not None and self.planted is not None:
+      raise ValueError(
+        "Expected no run_dir for a training with canaries, received"
+        f" {os.fspath(run_dir)!r}: what is seen of them tells exact sums, so"
+        " that nothing of it is kept."
+      )
     callbacks = checks.callback_list(callbacks)
     # Where it is now, whatever the working directory becomes.
     folder = run_dir and run_folder.RunFolder(os.path.abspath(run_dir))

@@ -54,9 +54,16 @@ class Planted:
     self._seed = int(rng.integers(2**31))
     self._rows: dict[int, np.ndarray] = {}
 
+  def begin(self) -> None:
+    """Forgets what was seen while a step was rehearsed."""
+    self._rows.clear()
+
   @property
-  def seen(self) -> np.ndarray:
-    """x, [steps, canaries], of the steps that were taken."""
+  def nonprivate_seen(self) -> np.ndarray:
+    """x, [steps, canaries], of the steps that were taken.
+
+    With the weights it tells the exact sums: no budget covers it.
+    """
     return np.stack([self._rows[step] for step in sorted(self._rows)])
 
   def sampler(self, sampler: data.Sampler) -> data.Sampler:

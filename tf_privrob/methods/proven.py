@@ -75,6 +75,11 @@ MAY_END = (
   " and whether it ended tells of that example."
 )
 
+PLANTED = (
+  "Canaries took part in this training, for an audit. What was seen of them is"
+  " not covered: with the weights it tells exact sums."
+)
+
 
 def tried(model: Any, sampler: str) -> bool:
   """Whether the tests run these very classes on neighbours, so sampled."""

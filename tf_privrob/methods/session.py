@@ -211,6 +211,8 @@ class Session:
     self.begin_step()
     model.take_run_key(self._lasting_key())
     model.begin_session()
+    if model.planted is not None:
+      model.planted.begin()
     journal = journal_lib.Journal(model, self, self._folder, verbose)
     self.watch = journal_lib.Watch(model, self, active=bool(callbacks))
     self.watch.look()

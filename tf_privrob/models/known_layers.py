@@ -174,20 +174,29 @@ def _alike_for_all(*values) -> Callable[..., bool]:
   return condition
 
 
+def _of_one_rank(layer, ranks) -> bool:
+  """Products of tensors of several ranks match one's batch with other axes."""
+  del layer
+  return len(set(ranks)) == 1
+
+
 def _attends_within_rows(layer, ranks) -> bool:
   axes = getattr(layer, "_attention_axes", None)
   apart = axes is None or all(0 < axis < min(ranks) - 1 for axis in axes)
-  return min(ranks) > 2 and apart
+  return _of_one_rank(layer, ranks) and min(ranks) > 2 and apart
+
+
+def _goes_through_sequences(layer, ranks) -> bool:
+  """Of vectors, one after the other, from a state of its own."""
+  return ranks[0] == 3 and not (layer.stateful or layer.time_major)
 
 
 _CONDITIONS = {
   # Keras settles how to join several ranks at the first call, for all calls.
-  **dict.fromkeys(_MERGING, lambda layer, ranks: len(set(ranks)) == 1),
+  **dict.fromkeys(_MERGING, _of_one_rank),
   **dict.fromkeys(_WITH_AXIS, _axes_are_apart),
   **dict.fromkeys(_ATTENTION, _attends_within_rows),
-  **dict.fromkeys(
-    _RECURRENT, lambda layer, _: not (layer.stateful or layer.time_major)
-  ),
+  **dict.fromkeys(_RECURRENT, _goes_through_sequences),
   _layers.AlphaDropout: _draws_freely,
   _layers.BatchNormalization: _is_frozen,
   _layers.Bidirectional: lambda layer, ranks: True,

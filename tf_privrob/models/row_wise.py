@@ -112,15 +112,19 @@ def _in_training(call: graph.Call) -> bool:
 def _out_of_place(call: graph.Call) -> str | None:
   """Names a call whose output has the batch elsewhere than as its first axis.
 
-  Its size is unknown where all others are known: [1, batch, 5] or [batch,
-  batch, 5], from whatever a layer made of its inputs, would show.
+  Its size is unknown: [1, batch, 5] or [batch, batch, 5], from whatever a layer
+  made of its inputs, has one more such axis than they have.
   """
-  open_axes = any(None in tensor.shape[1:] for tensor in call.inputs)
+  known = sum(_open_axes(tensor) for tensor in call.inputs)
   for tensor in call.outputs:
-    first, others = list(tensor.shape[:1]), tensor.shape[1:]
-    if first != [None] or (None in others and not open_axes):
+    if list(tensor.shape[:1]) != [None] or _open_axes(tensor) > known:
       return f"{_name(call.layer)}, whose output has the batch elsewhere"
   return None
+
+
+def _open_axes(tensor) -> int:
+  """How many axes behind the first have an unknown size."""
+  return list(tensor.shape[1:]).count(None)
 
 
 def _rank(tensor) -> int | None:

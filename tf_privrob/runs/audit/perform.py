@@ -342,7 +342,7 @@ def planted_audit(
   canaries, method = audit_of_planted.train(source, num_canaries, seed)
   statement = method.privacy_statement()
   found = privacy.audit_planted(
-    canaries.seen,
+    canaries.nonprivate_seen,
     canaries.included,
     source.noise_multiplier,
     source.sampling_prob,
