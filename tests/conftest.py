@@ -30,12 +30,21 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
 from tests import foreign  # noqa: E402
+from tests import slow_cases  # noqa: E402
 
 # The same examples in every run, and no time limit on a busy machine.
 hypothesis.settings.register_profile(
   "repeatable", derandomize=True, deadline=None, database=None
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+  """Marks the cases that need not run every time."""
+  for item in items:
+    if slow_cases.is_slow(item.nodeid):
+      item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():
