@@ -306,6 +306,45 @@ def test_one_run_is_set_beside_the_budget(tmp_path, monkeypatch, broken):
     assert found["verdict"] == "below proven"
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_gradient_canaries_fill_the_third_column(tmp_path, monkeypatch, broken):
+  """A training of the same settings, of which nothing else is kept."""
+  folder = make_run(tmp_path / "run", epochs=3)
+  source = audit_source.load(folder)
+  before = sorted(folder.path.rglob("*"))
+  if broken:
+    real = randomness.Key.normal
+    monkeypatch.setattr(
+      randomness.Key, "normal", lambda self, count: real(self, count) / 20
+    )
+  found = auditing.run(folder.path, "planted", seed=3)
+  assert found["scope"] == stated_lib.OWN_SETTINGS
+  assert found["proven"]["dp_epsilon"] == pytest.approx(
+    source.statement.proven.dp_epsilon, rel=1e-6
+  )
+  assert folder.privacy["audited"] == found["audited"]
+  assert "gradient canaries" in folder.privacy["audit_note"]
+  assert folder.privacy["violated"] == broken
+  assert (found["verdict"] == "refutes proven") == broken
+  assert found["noise_found"] == pytest.approx(1 / 20 if broken else 1, abs=0.2)
+  new = {path.name for path in {*folder.path.rglob("*")} - {*before}}
+  assert new <= {"audit.json", ".audit.lock"}
+
+
+def test_gradient_canaries_need_noise_and_batches_of_chance(run):
+  source = audit_source.load(run)
+  shuffled = dataclasses.replace(
+    source, record={**source.record, "sampler": "shuffle"}
+  )
+  with pytest.raises(ValueError, match="for --kind=planted: each canary"):
+    auditing.planted_audit(run, shuffled)
+  silent = dataclasses.replace(
+    source, record={**source.record, "noise_multiplier": 0.0}
+  )
+  with pytest.raises(ValueError, match="a run with noise for --kind=planted"):
+    auditing.planted_audit(run, silent)
+
+
 @pytest.mark.parametrize("guesses", [(), (0,), (4, -1)])
 def test_guesses_that_are_none(run, guesses):
   with pytest.raises(ValueError, match=r"Expected .*guesses"):

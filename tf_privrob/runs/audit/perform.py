@@ -276,38 +276,22 @@ def one_run_audit(
     folder, source, canary, num_canaries, score, seed
   )
   found = privacy.audit_one_run(scores, coins, guesses, dp_delta, confidence)
-  claimed = statement.claimed and dataclasses.asdict(statement.claimed)
-  proven = statement.proven and dataclasses.asdict(statement.proven)
-  same = _same_release(source.statement, statement)
-  created = audit_record.now()
-  entry = {
-    "id": statement.run_id,  # of the second training
-    "name": "one_run",
-    "label": f"one run, {score} score, {canary} canaries",
-    "statistic": score,
-    "canary": canary,
-    "audited": found.audited,
-    "dp_delta": dp_delta,
-    "confidence": confidence,
-    "runs": num_canaries,
-    "guesses": found.guesses,
-    "correct": found.correct,
-    "tried": list(found.tried),
-    "claimed": claimed,
-    "proven": proven,
-    "neighbouring": "add_or_remove_one",
-    "verdict": audit_record.verdict(found.audited, claimed, proven),
-    "reachable": found.reachable,
-    "scope": stated_lib.OWN_SETTINGS if same else "a training like this run",
-    "second_training": _SECOND.format(
-      created=created, budget=statement.proven or "none known"
-    ),
-    "created": created,
-    "seconds": round(time.monotonic() - started, 2),
-    "command": command_line,
-  }
-  audit = records.Audit.from_json(entry).to_json()
-  stated_lib.append(folder, audit)
+  audit = _of_second_training(
+    folder,
+    source,
+    statement,
+    started,
+    found,
+    id=statement.run_id,  # of the second training
+    name="one_run",
+    label=f"one run, {score} score, {canary} canaries",
+    statistic=score,
+    canary=canary,
+    runs=num_canaries,
+    guesses=found.guesses,
+    tried=list(found.tried),
+    command=command_line,
+  )
   _remove_training(folder)
   return audit
 
@@ -350,27 +334,48 @@ def planted_audit(
     confidence,
     canaries.groups,
   )
+  return _of_second_training(
+    folder,
+    source,
+    statement,
+    started,
+    found,
+    name="planted",
+    label="one training seen step by step, gradient canaries",
+    statistic=found.statistic,
+    canary="one coordinate",
+    any_mechanism=found.any_mechanism,
+    noise_found=found.noise_found,
+    runs=canaries.count,
+    guesses=found.canaries,
+    sampling_prob=source.sampling_prob,
+    command=command_line,
+  )
+
+
+def _of_second_training(folder, source, statement, started, found, **own):
+  """Writes the audit by a second training, and what that training was.
+
+  Args:
+    folder: the run's.
+    source: what the run was made of.
+    statement: of the second training.
+    started: by `time.monotonic`.
+    found: the bound.
+    **own: what this kind of audit has besides.
+  """
   claimed = statement.claimed and dataclasses.asdict(statement.claimed)
   proven = statement.proven and dataclasses.asdict(statement.proven)
-  created = audit_record.now()
   same = _same_release(source.statement, statement)
+  created = audit_record.now()
   entry = {
-    "name": "planted",
-    "label": "one training seen step by step, gradient canaries",
-    "statistic": found.statistic,
-    "canary": "one coordinate",
     "audited": found.audited,
-    "any_mechanism": found.any_mechanism,
-    "noise_found": found.noise_found,
-    "dp_delta": dp_delta,
-    "confidence": confidence,
-    "runs": canaries.count,
-    "guesses": found.canaries,
+    "dp_delta": found.dp_delta,
+    "confidence": found.confidence,
     "correct": found.correct,
     "claimed": claimed,
     "proven": proven,
     "neighbouring": "add_or_remove_one",
-    "sampling_prob": source.sampling_prob,
     "verdict": audit_record.verdict(found.audited, claimed, proven),
     "reachable": found.reachable,
     "scope": stated_lib.OWN_SETTINGS if same else "a training like this run",
@@ -379,7 +384,7 @@ def planted_audit(
     ),
     "created": created,
     "seconds": round(time.monotonic() - started, 2),
-    "command": command_line,
+    **own,
   }
   audit = records.Audit.from_json(entry).to_json()
   stated_lib.append(folder, audit)
