@@ -341,7 +341,7 @@ def planted_audit(
     started,
     found,
     name="planted",
-    label="one training seen step by step, gradient canaries",
+    label="one training, gradient canaries, read as Gaussian noise",
     statistic=found.statistic,
     canary="one coordinate",
     any_mechanism=found.any_mechanism,
