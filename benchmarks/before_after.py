@@ -12,6 +12,7 @@ this checkout is the faster one.
 
 from __future__ import annotations
 
+import os
 import pathlib
 import statistics
 import subprocess
@@ -21,6 +22,7 @@ import time
 from absl import app
 from absl import flags
 
+import tf_privrob
 from benchmarks import networks
 from benchmarks import table
 
@@ -66,6 +68,7 @@ class _Worker:
         f"--other={checkout}",
       ],
       cwd=_HERE,
+      env={**os.environ, "TF_PRIVROB_CHECKOUT": str(checkout)},
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,
@@ -189,7 +192,9 @@ def main(argv) -> None:
   if not _OTHER.value:
     raise app.UsageError("Expected --other, the folder of another checkout.")
   if _WORK.value:
-    sys.path.insert(0, _OTHER.value)
+    home = pathlib.Path(tf_privrob.__file__).parent.parent.resolve()
+    if home != pathlib.Path(_OTHER.value).resolve():
+      raise RuntimeError(f"The library of {home} was imported.")
     kind, *rest = _WORK.value.split()
     certify_with(kind, int(rest[0]), rest[1]) if rest else train(kind)
     return
